@@ -394,7 +394,7 @@ def _layers_of(points: Any, loss: Any, anchor: Any, size: int) -> tuple[Any, Any
     sampler = dm.LayeredSampler()
     seen = freeze(sampler, AnchoredPoints(points, loss, anchor, loss.values(anchor.theta, points.X)))
     numbers = sampler.strata(seen)
-    strata, _, _ = strata_of(numbers, points.weights)
+    strata, _ = strata_of(numbers, points.weights)
     groups, sizes = sampler.allocate(strata, size)
     mine = groups[np.searchsorted(strata.numbers, numbers)]
     lowest, unit = seen.anchor.frozen["layers"]

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from duramen.samplers.base import apportion, draw, smallest, uniforms
+import duramen as dm
+from duramen.samplers.base import (
+    RankedRows,
+    apportion,
+    draw_by_rank,
+    smallest,
+    smallest_of_groups,
+    uniforms,
+)
 from tests.golden.oracle import uniform
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
@@ -71,9 +79,19 @@ def test_a_draw_takes_each_groups_own_share(n):
     rng = np.random.default_rng(0)
     groups = rng.choice([-1, 0, 1, 2, 3], p=[0.1, 0.5, 0.2, 0.1999, 0.0001], size=n).astype(np.int16)
     measures, ids = rng.random(n) + 0.1, rng.permutation(n)
-    ranks = uniforms(7, ids) / measures
-    found = draw(7, ranks, ids, groups, np.array([5, 0, 2 * n, 3]))
-    counts = [5, 0, np.count_nonzero(groups == 2), min(3, np.count_nonzero(groups == 3))]
+    ranks, sizes = uniforms(7, ids) / measures, np.array([5, 0, 2 * n, 3])
+    rows, mine, _ = smallest_of_groups(ranks, ids, groups, sizes)
+    assert np.bincount(mine, minlength=4).tolist()[:2] == [5, 0]
+    sizes[1] = 1
+
+    class Given(dm.UniformSampler):
+        def allocate(self, strata, size):
+            return np.arange(len(strata.numbers)), sizes[strata.numbers]
+
+    points = dm.points(np.zeros((n, 1)), weights=groups >= 0, ids=ids)
+    found = draw_by_rank(Given(), RankedRows(points, ranks, groups), 4 * n, 7)
+    assert set(rows) == set(found.rows[found.groups != 1])
+    counts = [5, 1, np.count_nonzero(groups == 2), min(3, np.count_nonzero(groups == 3))]
     assert np.bincount(found.groups, minlength=4).tolist() == counts
     assert (groups[found.rows] == found.groups).all()
     assert (found.inclusion[found.groups == 2] == 1).all()

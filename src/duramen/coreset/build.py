@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
-from duramen.coreset.choose import ArrayCandidates, choose
+from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
 from duramen.coreset.theorems import ByDeltaSample
@@ -30,12 +30,6 @@ from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, Sampler
 from duramen.trimming import outlier_weight
-
-
-def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
-    """Build the coreset of scanned data, with files read on all cores: one summary per thread."""
-    core = run_passes(ScanSource(data), plan(**settings))
-    return core if data.names is None else replace(core, columns=data.names)
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
@@ -136,10 +130,12 @@ def robust_coreset(
     """
     options: dict[str, Any] = {"loss": loss, "n_outliers": n_outliers, "sampler": sampler}
     options |= {"calibrate": calibrate, "random_state": random_state, "anchor": anchor}
+    how: dict[str, Any] = {"size": size, "beta": beta, "suspects": suspects}
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
-        return _scanned_coreset(X, size=size, beta=beta, suspects=suspects, **options)
-    rule = plan_of(size, epsilon, beta, eta, suspects)
+        core = run_passes(ScanSource(X), plan(**how, **options))
+        return core if X.names is None else replace(core, columns=X.names)
+    rule = plan_of(epsilon=epsilon, eta=eta, **how)
     settings = Settings.of(plan=rule, **options)
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(rule, ByDeltaSample))
@@ -150,8 +146,8 @@ def robust_coreset(
     def suspect(anchored: AnchoredPoints) -> Array:
         return largest_losses(anchored.losses, points.ids, points.weights, rule.suspected_weight(anchored, z))
 
-    candidates = ArrayCandidates(points, view.score(points, suspect))
-    return choose(candidates, view, n_outliers=z, columns=tuple(column_names(X)) if is_frame(X) else None)
+    columns = tuple(column_names(X)) if is_frame(X) else None
+    return choose(view.score(points, suspect), view, n_outliers=z, columns=columns)
 
 
 def refuse_beside_scan(**given: Any) -> None:
@@ -163,8 +159,10 @@ def refuse_beside_scan(**given: Any) -> None:
             raise TypeError(f"{name} cannot be passed with scanned data; {advice}")
 
 
-def _refuse_unread(X: Any) -> None:
-    """Raise TypeError for data that is not in memory, before it is all read."""
+def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
+    """Make points of data in memory; a built-in loss finds NaN and infinity itself, in the pass it makes."""
+    if isinstance(X, WeightedPoints):
+        raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
     if hasattr(X, "__dask_graph__"):
         raise TypeError(
             "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows "
@@ -173,13 +171,6 @@ def _refuse_unread(X: Any) -> None:
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
         shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
         raise TypeError(f"X is {shown}; pass dm.scan(X, label=...) as X, which says how to read it")
-
-
-def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
-    """Make points; a built-in loss finds NaN and infinity itself, in the pass it makes anyway."""
-    if isinstance(X, WeightedPoints):
-        raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
-    _refuse_unread(X)
     make = WeightedPoints if checked or not loss.finds_nonfinite else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
     check_points(points, loss)
@@ -194,12 +185,12 @@ def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
         settings.chooser.check(settings.loss, points)
     if settings.given is None and isinstance(settings.plan, ByDeltaSample):
         return blind_view(settings)
-    view = complete_view(settings, points)
-    if view is not None:
-        return view
-    n_points, sample = int(np.count_nonzero(points.weights)), anchor_sample(points, settings.seed)
     try:
-        return find_view(settings, sample, z, points.total_weight, n_points)
+        view = complete_view(settings, points)
+        if view is None:
+            sample, n_points = anchor_sample(points, settings.seed), int(np.count_nonzero(points.weights))
+            view = find_view(settings, sample, z, points.total_weight, n_points)
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise
+    return view

@@ -8,15 +8,14 @@ alone, and the smallest ranks are the sample that an anchor is found on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.coreset.choose import ArrayCandidates
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import (
     SAMPLE,
@@ -24,11 +23,21 @@ from duramen.coreset.view import (
     View,
     check_finite,
     check_points,
+    given_anchor,
     largest_losses,
     sample_of,
 )
+from duramen.coreset.wire import arrays_of, points_of, require
+from duramen.errors import RowError
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedRows, RankedSampler, Strata, compute_ranks
+from duramen.samplers.base import (
+    AnchoredPoints,
+    RankedRows,
+    RankedSampler,
+    Strata,
+    ranked_rows,
+    smallest_of_groups,
+)
 
 
 class KeyedPoints(NamedTuple):
@@ -43,30 +52,24 @@ class KeyedPoints(NamedTuple):
         points = self.points.take_unchecked(rows, self.points.weights[rows])
         return KeyedPoints(points, self.keys[rows], self.strata[rows])
 
-
-def concatenate_points(parts: Sequence[WeightedPoints]) -> WeightedPoints:
-    """Join the points of several batches; raise ValueError if an id occurs in two of them."""
-    if len(parts) == 1:
-        return parts[0]
-    try:
-        return WeightedPoints.concat(parts)
-    except ValueError:
-        ids, counts = np.unique(np.concatenate([part.ids for part in parts]), return_counts=True)
-        repeated = ids[counts > 1]
-        if not repeated.size:
-            raise
-        raise ValueError(f"ids must be distinct; id {repeated[0]} occurs in more than one row") from None
+    @staticmethod
+    def concat(parts: Sequence[KeyedPoints]) -> KeyedPoints:
+        """Join the points of several batches; raise ValueError if an id occurs in two of them."""
+        if len(parts) == 1:
+            return parts[0]
+        points, keys, strata = zip(*parts, strict=True)
+        try:
+            return KeyedPoints(WeightedPoints.concat(points), np.concatenate(keys), np.concatenate(strata))
+        except RowError as error:
+            name = error.values["id"]
+            raise ValueError(f"ids must be distinct; id {name} occurs in more than one row") from None
 
 
 class Buffer(ABC):
     """Points of which some are kept: new ones wait until they are as many, and then all are cut together.
 
-    What is kept depends on the points that arrived, not on their order or batches.
-
-    Parameters
-    ----------
-    least : int
-        How many may wait in any case.
+    What is kept depends on the points that arrived, not on their order or batches. ``least`` points may
+    wait in any case.
     """
 
     def __init__(self, least: int = 0) -> None:
@@ -85,39 +88,25 @@ class Buffer(ABC):
         return self.cut() if self._n_waiting > max(self._n_kept, self._least) else None
 
     def cut(self) -> KeyedPoints | None:
-        """Keep no more points than are needed; return the others, if there are any."""
+        """Keep no more points than are needed, sorted by id; return the others, if there are any."""
         if not self._n_waiting:
             return None
-        points, keys, strata = zip(*self._parts, strict=True)
-        whole = KeyedPoints(concatenate_points(points), np.concatenate(keys), np.concatenate(strata))
+        whole = KeyedPoints.concat(self._parts)
         rows = self._select(whole)
         others = np.delete(np.arange(len(whole.keys)), rows)
-        self._parts, self._n_waiting, self._n_kept = (
-            [whole.take(rows) if len(others) else whole],
-            0,
-            len(rows),
-        )
+        self._parts = [whole.take(rows[np.argsort(whole.points.ids[rows])])]
+        self._n_waiting, self._n_kept = 0, len(rows)
         return whole.take(others) if len(others) else None
 
     def kept(self) -> KeyedPoints | None:
         """Return the points that are left, sorted by id; None where there never were any."""
         self.cut()
-        if not self._parts:
-            return None
-        ids = self._parts[0].points.ids
-        return self._parts[0] if (ids[1:] > ids[:-1]).all() else self._parts[0].take(np.argsort(ids))
+        return self._parts[0] if self._parts else None
 
 
 @final
 class BottomK(Buffer):
-    """The ``k`` points of the smallest ranks in each stratum, and those that tie with the last of them.
-
-    Parameters
-    ----------
-    k : int
-    limit : float
-        Greater ranks are ignored.
-    """
+    """The ``k`` points of the smallest ranks in each stratum; ranks above ``limit`` are ignored."""
 
     def __init__(self, k: int, limit: float = np.inf) -> None:
         super().__init__(k)
@@ -130,64 +119,47 @@ class BottomK(Buffer):
         self._limits = np.append(self._limits, np.full(max(missing, 0), self._limit))
         limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
         rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
-        rows = rows[self._smallest(ranks[rows], strata[rows])]
+        if len(rows) > self._k:
+            rows = rows[self._smallest(ranks[rows], points.ids[rows], strata[rows])]
         if len(rows):
             self.add(KeyedPoints(points, ranks, strata).take(rows))
 
     def _select(self, points: KeyedPoints) -> Array:
-        return self._smallest(points.keys, points.strata)
+        return self._smallest(points.keys, points.points.ids, points.strata)
 
-    def _smallest(self, ranks: Array, strata: Array) -> Array:
+    def _smallest(self, ranks: Array, ids: Array, strata: Array) -> Array:
         """Find the smallest ranks of each stratum, and lower the limits accordingly."""
-        if len(ranks) <= self._k:
-            return np.arange(len(ranks))
-        for stratum in np.flatnonzero(np.bincount(strata) >= self._k):
-            self._limits[stratum] = np.partition(ranks[strata == stratum], self._k - 1)[self._k - 1]
-        return np.flatnonzero(ranks <= self._limits[strata])
-
-
-_MARGIN = 1e-6  # more than the relative rounding error of sums of weights
+        sizes = np.full(len(self._limits), self._k)
+        rows, _, following = smallest_of_groups(ranks, ids, strata, sizes)
+        self._limits = np.minimum(self._limits, following)
+        return rows
 
 
 @final
 class LargestLosses(Buffer):
-    """The points of the largest (loss, id) that together weigh a little more than ``weight``.
+    """The points of the largest (loss, id) that together weigh at least ``weight``.
 
-    As points arrive, the edge only moves up: a point below it is an inlier for good.
-
-    Parameters
-    ----------
-    weight : float
-        How much weight to suspect of all the data.
-    floor : float
-        A loss below which no point will be suspected.
+    As points arrive, the floor only moves up: a point of a smaller loss is an inlier for good.
     """
 
-    def __init__(self, weight: float, floor: float = -np.inf) -> None:
+    def __init__(self, weight: float, floor: float) -> None:
         super().__init__()
-        self._enough = weight * (1 + _MARGIN)
-        self._edge: tuple[float, float] = floor, -np.inf  # loss and id of the last that may be suspected
+        self._weight, self._floor = weight, floor
 
     def among(self, anchored: AnchoredPoints) -> Array:
         """Find the rows that may be suspected; the others are inliers."""
-        if not self._enough:
+        if not self._weight:
             return np.empty(0, dtype=np.intp)
-        points, losses, (loss, last_id) = anchored.points, anchored.losses, self._edge
-        rows = np.flatnonzero(losses >= loss)
-        rows = rows[((losses[rows] > loss) | (points.ids[rows] > last_id)) & (points.weights[rows] > 0)]
-        return rows[self._largest(losses[rows], points.ids[rows], points.weights[rows])]
+        points, losses = anchored.points, anchored.losses
+        rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
+        return rows[largest_losses(losses[rows], points.ids[rows], points.weights[rows], self._weight)]
 
     def _select(self, points: KeyedPoints) -> Array:
-        losses, ids = points.keys, points.points.ids
-        rows = self._largest(losses, ids, points.points.weights)
-        if points.points.total_weight > self._enough:
-            lowest = losses[rows].min()
-            self._edge = float(lowest), int(ids[rows][losses[rows] == lowest].min())
+        losses, weights = points.keys, points.points.weights
+        rows = largest_losses(losses, points.points.ids, weights, self._weight)
+        if float(weights.sum()) > self._weight:
+            self._floor = max(self._floor, float(losses[rows].min()))
         return rows
-
-    def _largest(self, losses: Array, ids: Array, weights: Array) -> Array:
-        few = not float(weights.sum()) > self._enough
-        return np.arange(len(losses)) if few else largest_losses(losses, ids, weights, self._enough)
 
 
 class Form(NamedTuple):
@@ -205,8 +177,7 @@ class Form(NamedTuple):
 
 def form_of(points: WeightedPoints) -> Form:
     """Return the format of points."""
-    X = points.X
-    return Form(points.n_columns, X.dtype.name, sparse.issparse(X), points.y is not None)
+    return Form(points.n_columns, points.X.dtype.name, sparse.issparse(points.X), points.y is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,13 +234,7 @@ class Collected:
         return n_kept <= SAMPLE and n_kept < self.n_points
 
     def sample(self) -> WeightedPoints:
-        """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory.
-
-        Raises
-        ------
-        ValueError
-            If there are none.
-        """
+        """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory."""
         if not self.n_rows:
             raise ValueError("there are no points; at least one row is needed")
         if not np.isfinite(self.total):
@@ -277,6 +242,72 @@ class Collected:
         if self.kept is None:
             raise ValueError("all weights are zero; pass some positive weights")
         return sample_of(self.kept.points, self.kept.keys)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return facts of JSON types, and arrays, which represent it."""
+        arrays = {"strata": self.numbers, "counts": self.counts, "weights": self.weights.parts()}
+        if self.totals is not None:
+            arrays["totals"] = self.totals.parts()
+        for name, part in (("kept", self.kept), ("suspects", self.suspects)):
+            if part is not None:
+                arrays |= {f"{name}.keys": part.keys, **arrays_of(part.points, name)}
+        if self.kept is not None and len(self.numbers) > 1:
+            short = np.int16 if len(self.numbers) <= np.iinfo(np.int16).max else np.int32
+            arrays["places"] = np.searchsorted(self.numbers, self.kept.strata).astype(short)
+        return {"rows": self.n_rows, "form": self.form, "classes": self.classes}, arrays
+
+    @classmethod
+    def of_parts(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], view: View) -> Collected:
+        """Restore what :meth:`to_parts` returned for a pass with this view; refuse anything else."""
+        numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
+        n = len(numbers)
+        whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
+        require(whole and (numbers[1:] > numbers[:-1]).all() and (counts > 0).all(), "its strata")
+        weights = ExactSums.of_parts(arrays["weights"], n)
+        totals = None
+        if view.features is not None:
+            totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
+        form = None if facts["form"] is None else Form(*facts["form"])
+        classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
+        if len(classes):
+            _check_labels(classes, view)
+        kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
+        n_points = sum(counts.tolist()) + (0 if suspects is None else len(suspects.keys))
+        require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
+        require((form is None) == (n_rows == 0) and (kept is None) == (n == 0), "its rows")
+        if kept is not None:
+            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
+            require(places.shape == kept.keys.shape and places.dtype.kind == "i", "its strata")
+            require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
+            n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
+            require(((n_kept > 0) & (n_kept <= counts)).all(), "its counts")
+            require((heavy <= weights.values * (1 + 1e-9)).all(), "the weights of its strata")
+            kept = kept._replace(strata=numbers[places])
+        return cls(n_rows, form, tuple(classes.tolist()), suspects, numbers, counts, weights, totals, kept)
+
+
+def _read_points(arrays: Mapping[str, Array], name: str, form: Form | None, view: View) -> KeyedPoints | None:
+    """Restore points of positive weight, sorted by id, that the loss accepts; None where there are none."""
+    if f"{name}.keys" not in arrays:
+        return None
+    points, keys = points_of(arrays, name), arrays[f"{name}.keys"]
+    require(keys.shape == points.ids.shape and keys.dtype.kind == "f" and (keys >= 0).all(), name)
+    require((points.weights > 0).all() and (points.ids[1:] > points.ids[:-1]).all(), name)
+    require(form_of(points) == form and not (points.y is None and view.loss.needs_labels), "its form")
+    if not view.blind:
+        given_anchor(view.anchor, view.loss, points.n_columns)  # of a shape that fits
+    if points.y is not None:
+        _check_labels(points.y, view)
+    return KeyedPoints(points, keys, np.zeros(len(keys), dtype=np.int8))
+
+
+def _check_labels(y: Array, view: View) -> None:
+    require(np.isfinite(y).all(), "its labels")
+    if view.loss.needs_labels:
+        view.loss.check_labels(y)
+
+
+_MARGIN = 1e-6  # more than the relative rounding error of sums of weights
 
 
 @final
@@ -287,11 +318,13 @@ class Collector:
     ----------
     view : View
         Without an anchor in the first pass, which checks the rows.
+    margin : float
+        How much more weight is suspected than must be, as rows are not all here yet.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, margin: float = _MARGIN) -> None:
         self._view = view
-        self._outer = LargestLosses(view.suspected, view.floor)
+        self._outer = LargestLosses(view.suspected * (1 + margin), view.floor)
         # the next rank gives the probabilities
         self._lowest = BottomK(view.settings.by_size.size + 1, view.limit)
         self._totals = None if view.features is None else ExactSums(view.features.n_columns)
@@ -302,13 +335,7 @@ class Collector:
         self.n_rows = 0
 
     def add(self, points: WeightedPoints) -> None:
-        """Add a batch: keep the points that may be suspected; all others are inliers.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the loss does not accept a row, or its format or labels are not those of earlier batches.
-        """
+        """Add a batch: keep the points that may be suspected; all others are inliers."""
         view, loss = self._view, self._view.loss
         check_points(points, loss)
         if not len(points):
@@ -321,12 +348,12 @@ class Collector:
         classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
         self._admit(form_of(points), classes)
         scored = view.score(points, self._outer.among)
-        if self._totals is not None and scored.totals is not None:
-            self._totals.add(scored.totals)
-        self._add_inliers(scored.inner.points, scored.ranks, scored.strata)
+        if self._totals is not None:
+            self._totals.add(scored.totals())
+        self._add_inliers(scored)
         if len(scored.outer):
-            suspects = KeyedPoints(points, scored.losses, np.zeros(len(points), dtype=np.int8))
-            self._suspect(suspects.take(scored.outer))
+            suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), dtype=np.int8))
+            self.release(self._outer.add(suspects.take(scored.outer)))
         self.n_rows += len(points)
 
     def absorb(self, other: Collected) -> None:
@@ -341,7 +368,7 @@ class Collector:
             points, ranks, numbers = other.kept
             self._lowest.add_ranked(points, ranks, indices[np.searchsorted(other.numbers, numbers)])
         if other.suspects is not None:
-            self._suspect(other.suspects)
+            self.release(self._outer.add(other.suspects))
         self.n_rows += other.n_rows
 
     def release(self, former: KeyedPoints | None, sign: int = 1) -> None:
@@ -357,8 +384,7 @@ class Collector:
         assert isinstance(view.sampler, RankedSampler)
         if view.features is not None and self._totals is not None:
             self._totals.add_rows(view.features.columns(points) * points.weights[:, None], sign)
-        ranks = compute_ranks(view.sampler, anchored, view.seed, steady=True)
-        self._add_inliers(points, ranks, view.sampler.strata(anchored), sign)
+        self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True), sign)
 
     def summary(self) -> Collected:
         """Return what was collected, the same in whatever order points were added."""
@@ -398,23 +424,16 @@ class Collector:
             ) from None
         self._classes = together[0], together[-1]
 
-    def _suspect(self, points: KeyedPoints) -> None:
-        self.release(self._outer.add(points))
-
-    def _add_inliers(
-        self, points: WeightedPoints, ranks: Array, numbers: Array | None, sign: int = 1
-    ) -> None:
-        ranked = RankedRows(points, ranks, numbers)
-        strata, places = ranked.strata(), ranked.places
+    def _add_inliers(self, ranked: RankedRows, sign: int = 1) -> None:
+        points, strata, places = ranked.points, ranked.strata(), ranked.places
         indices = self._count(strata.numbers, sign * strata.counts)
         for at, index in enumerate(indices.tolist()):
             part = ExactSums()
             part.add_rows(points.weights if places is None else points.weights[places == at + 1])
             self._weights.absorb(part, at=[index], sign=sign)
         if len(indices) and sign > 0:
-            none = np.zeros(len(points), dtype=np.int8)
-            mine = none if places is None else np.append(0, indices)[places]
-            self._lowest.add_ranked(points, ranks, mine)
+            places = np.ones(len(points), dtype=np.int8) if places is None else places
+            self._lowest.add_ranked(points, ranked.ranks, np.append(0, indices)[places])
 
     def _count(self, numbers: Array, counts: Array) -> Array:
         """Add to the counts of strata; return their indices: a new stratum gets the next one."""
@@ -427,34 +446,21 @@ class Collector:
 
 
 @final
-class MergedCandidates(ArrayCandidates):
+class MergedCandidates(Scored):
     """Candidates of all rows, from the result of a pass over them: those that were collected, as arrays."""
 
     def __init__(self, collected: Collected, view: View) -> None:
-        outer = collected.suspects
-        if outer is not None:
-            points = outer.points
-            rows = largest_losses(outer.keys, points.ids, points.weights, view.suspected)
-            surplus = np.delete(np.arange(len(points)), rows)
-            if len(surplus):
-                collector = Collector(view)
-                collector.absorb(replace(collected, suspects=None))
-                collector.release(outer.take(surplus))
-                collected = replace(collector.summary(), suspects=outer.take(rows))
-        self._collected = collected
+        collector = Collector(view, margin=0.0)
+        collector.absorb(collected)
+        self._collected = collected = collector.summary()
         both = [part for part in (collected.suspects, collected.kept) if part is not None]
-        points = concatenate_points([part.points for part in both])
-        keys, numbers = (np.concatenate([part[k] for part in both]) for k in (1, 2))
-        n_outer = 0 if collected.suspects is None else len(collected.suspects.keys)
-        is_inner = np.arange(len(points)) >= n_outer
+        points, keys, numbers = KeyedPoints.concat(both)
+        n_inner = 0 if collected.kept is None else len(collected.kept.keys)
+        is_inner = np.arange(len(points)) >= len(points) - n_inner
         inner = AnchoredPoints(points.with_weights(points.weights * is_inner), view.loss, view.anchor, keys)
         totals = None if collected.totals is None else collected.totals.values
         ranks = np.where(is_inner, keys, np.inf)
-        super().__init__(points, Scored(np.arange(n_outer), inner, None, ranks, numbers, totals))
-
-    @property
-    def n_points(self) -> int:
-        return self._collected.n_points
+        super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)
 
     def strata(self) -> Strata:
         return Strata(self._collected.numbers, self._collected.counts, self._collected.weights.values)

@@ -6,37 +6,35 @@ lists. Rows are references: only those that are chosen are copied.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Calibration, Coreset
-from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
+from duramen.coreset.view import BySize, Settings, Suspects, View, blind_view, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
+    NOWHERE,
+    AnchoredPoints,
     Chosen,
-    Entries,
-    RankedRows,
     RankedSampler,
     Sampler,
+    Strata,
     Stratified,
+    UniformSampler,
     apportion,
     draw_by_rank,
-    draw_entries,
-    reduce_rows,
-    uniforms,
+    ranked_rows,
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
+_NOTHING = Chosen(*np.empty((4, 0), dtype=np.intp))
 
 
 class Candidates(Stratified, Protocol):
     """What a coreset is chosen from: the suspected outliers, and the inliers by stratum."""
-
-    @property
-    def n_points(self) -> int:
-        """The number of points of positive weight."""
 
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
@@ -49,35 +47,6 @@ class Candidates(Stratified, Protocol):
 
     def copy(self, outer: Array, inner: Array) -> WeightedPoints:
         """Copy rows of the suspects, and then of the inliers, with their own weights."""
-
-
-class ArrayCandidates(RankedRows):
-    """Candidates in arrays: all points of a batch, scored."""
-
-    def __init__(self, points: WeightedPoints, scored: Scored) -> None:
-        self._all, self.scored = points, scored
-        super().__init__(scored.inner.points, scored.ranks, scored.strata)
-
-    @property
-    def n_points(self) -> int:
-        return int(np.count_nonzero(self._all.weights))
-
-    def suspects(self) -> Suspects:
-        rows = self.scored.outer
-        return Suspects(rows, self._all.ids[rows], self.scored.losses[rows], self._all.weights[rows])
-
-    def totals(self) -> Array | None:
-        return self.scored.totals
-
-    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        inner = self.scored.inner.points
-        live = np.flatnonzero(inner.weights > 0)
-        rows, weights = reduce_rows(sampler, inner.take(live), size, rng)
-        return live[rows], weights
-
-    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
-        rows = np.concatenate([outer, inner])
-        return self._all.take_unchecked(rows, self._all.weights[rows])
 
 
 def choose(
@@ -111,7 +80,7 @@ def choose(
         loss=view.loss,
         anchor=None if view.blind else view.anchor,
         threshold=float(suspects.losses.min(initial=np.inf)),
-        n_points=candidates.n_points,
+        n_points=n_outer + n_inner,
         n_suspected=n_outer,
         n_outliers=n_outliers,
         sampler=repr(view.sampler),
@@ -125,28 +94,14 @@ def keep_all(
     points: WeightedPoints, settings: Settings, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Make a coreset of all points, where there is no view yet."""
-    n, points = len(points), points.take(np.argsort(points.ids))
-    return Coreset(
-        points=points,
-        suspected=np.zeros(n, dtype=bool),
-        own_weights=points.weights,
-        inclusion=np.ones(n),
-        groups=np.zeros(n, dtype=np.int32),
-        loss=settings.loss,
-        anchor=None,
-        threshold=np.inf,
-        n_points=n,
-        n_suspected=0,
-        n_outliers=n_outliers,
-        sampler="none: all points are kept",
-        calibrated=False,
-        seed=settings.seed,
-        columns=columns,
-    )
+    plan = BySize(len(points), keep_suspected=False, suspects=0.0)
+    view = blind_view(replace(settings, plan=plan))
+    core = choose(view.score(points), view, n_outliers=n_outliers, columns=columns)
+    return replace(core, sampler="none: all points are kept")
 
 
-def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
-    """Choose the rows that represent the suspected outliers, from bins of similar loss.
+class _LossBins(UniformSampler):
+    """Draw suspected outliers from bins of similar loss.
 
     The paper draws them uniformly. How many true outliers are among those drawn
     is then left to chance, and trimming weight z takes too few of them or too
@@ -154,44 +109,42 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     as many of each kind as it should. The bin of a point depends on its own loss
     alone: bins are steps of a geometric scale, fine where the size allows.
     """
+
+    def strata(self, anchored: AnchoredPoints) -> Array:
+        with np.errstate(divide="ignore"):
+            height = np.clip(np.log2(np.asarray(anchored.losses, dtype=np.float64)), -2000, 2000)
+        return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
+
+    def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
+        """Pool two bins at a time until each has a few points."""
+        bins, groups = strata.numbers, np.arange(len(strata.numbers))
+        while 4 * len(bins) > size and len(bins) > 1:
+            bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
+            groups = pooled[groups]
+        counts = np.bincount(groups, strata.counts).astype(np.int64)
+        return groups, apportion(np.bincount(groups, strata.weights), counts, size)
+
+
+def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
+    """Choose the rows that represent the suspected outliers."""
     if not size:
-        return _nothing()
-    if (size, seed) in suspects.draws:
-        return suspects.draws[size, seed]
-    ids, losses, weights = suspects.ids, suspects.losses, suspects.weights
-    with np.errstate(divide="ignore"):
-        height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
-    groups = np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
-    bins, groups = np.unique(groups, return_inverse=True)
-    while 4 * len(bins) > size and len(bins) > 1:  # a bin needs a few points: pool two at a time
-        bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
-        groups = pooled[groups]
-    totals = np.bincount(groups, weights)
-    sizes = apportion(totals, np.bincount(groups), size)
-    with np.errstate(over="ignore"):
-        ranks = uniforms(seed, ids) / weights
-
-    def rest(group: int, rows: Array) -> float:
-        others = np.where(groups == group, weights, 0.0)
-        others[rows] = 0.0
-        return float(others.sum())
-
-    found = draw_entries(Entries(np.arange(len(ids)), ids, weights, ranks, groups), sizes, totals, rest, seed)
-    suspects.draws[size, seed] = found = found._replace(groups=-1 - found.groups)
-    return found
+        return _NOTHING
+    if (size, seed) not in suspects.draws:
+        sampler, n = _LossBins(), len(suspects.ids)
+        points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
+        anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
+        found = draw_by_rank(sampler, ranked_rows(sampler, anchored, seed), size, seed)
+        suspects.draws[size, seed] = found._replace(groups=-1 - found.groups)
+    return suspects.draws[size, seed]
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:
     """Choose the rows that represent the inliers: by rank, or by a sampler that is a black box."""
     if not size:
-        return _nothing()
+        return _NOTHING
     if isinstance(view.sampler, RankedSampler):
         return draw_by_rank(view.sampler, candidates, size, view.seed)
     bound = view.sampler.bind(view.loss, view.anchor)
     rows, weights = candidates.reduce(bound, size, np.random.default_rng(view.seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == n_inner else np.nan)
     return Chosen(rows, weights, inclusion, np.zeros(len(rows), dtype=np.int32))
-
-
-def _nothing() -> Chosen:
-    return Chosen(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))

@@ -55,8 +55,9 @@ class ExactSums:
 
     def __init__(self, n: int | None = None, units: Array | None = None) -> None:
         self._n, self._units = n, units  # the integer of each sum: what the pair could not hold
-        self._high: Any = 0.0 if n is None else np.zeros(n)
-        self._low: Any = self._high
+        self._high: Any
+        self._low: Any
+        self._clear()
 
     def __len__(self) -> int:
         return 1 if self._n is None else self._n
@@ -69,8 +70,6 @@ class ExactSums:
     @property
     def values(self) -> Any:
         """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""
-        if self._units is None and self._n is None:
-            return self._high + self._low
         if self._units is None:
             with np.errstate(over="ignore"):
                 return self._high + self._low
@@ -83,9 +82,11 @@ class ExactSums:
         return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), dtype=np.float64).T
 
     @classmethod
-    def of_parts(cls, parts: Array) -> ExactSums:
-        """Restore sums from their parts."""
-        sums = cls(len(parts))
+    def of_parts(cls, parts: Array, n: int) -> ExactSums:
+        """Restore ``n`` sums from their parts."""
+        if parts.dtype != np.float64 or len(parts) != n:
+            raise ValueError(f"these are not the parts of {n} exact sums: {parts.dtype}, shape {parts.shape}")
+        sums = cls(n)
         sums.add_rows(parts.T)
         return sums
 
@@ -101,7 +102,8 @@ class ExactSums:
                 low, rest = _two_sum(self._low, error)
             lost = rest.any()
         if lost:  # the pair cannot hold it, and would hold less and less
-            self._set_units(self._exact() + sign * _to_units(row))
+            self._units = self._exact() + sign * _to_units(row)
+            self._clear()
         else:
             self._high, self._low = high, low
 
@@ -119,9 +121,9 @@ class ExactSums:
 
     def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
         """Add other sums to those at some positions, which are distinct; by default the leading ones."""
-        units = self._exact()
+        self._units = units = self._exact()
         units[slice(None) if at is None else at] += sign * other._exact()[: len(units)]
-        self._set_units(units)
+        self._clear()
 
     def take(self, at: Array) -> ExactSums:
         """Copy the sums at some positions, or in a mask."""
@@ -134,9 +136,9 @@ class ExactSums:
 
     def grow(self, n: int) -> None:
         """Append sums of nothing, to ``n`` in all."""
-        units = np.append(self._exact(), np.zeros(n - len(self), dtype=object))
+        self._units = np.append(self._exact(), np.zeros(n - len(self), dtype=object))
         self._n = n
-        self._set_units(units)
+        self._clear()
 
     def _exact(self) -> Array:
         """Return the sums as integers."""
@@ -146,8 +148,7 @@ class ExactSums:
                 units = units + _to_units(part)
         return units
 
-    def _set_units(self, units: Array) -> None:
-        self._units = units
+    def _clear(self) -> None:
         self._high = self._low = 0.0 if self._n is None else np.zeros(self._n)
 
 

@@ -24,6 +24,11 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
 from duramen.trimming import outlier_weight
 
+_OTHER_PLAN = (
+    "these summaries were made by different plans, so they cannot be merged; use one plan for all "
+    "summaries of a pass"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -63,13 +68,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The result of a pass over some of the rows: mergeable, and small however many they are.
-
-    Attributes
-    ----------
-    plan : Plan
-    body : Collected
-    """
+    """The result of a pass over some of the rows: mergeable, and small however many they are."""
 
     plan: Plan
     body: Collected = field(repr=False)
@@ -92,18 +91,19 @@ class Summary:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the summary, without the plan: the same on every machine."""
-        return wire.to_bytes(self.body, self.plan.fingerprint)
+        facts, arrays = self.body.to_parts()
+        return wire.pack({"plan": self.plan.fingerprint, **facts}, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
-        """Read what :meth:`to_bytes` returned, of a summary made by this plan.
-
-        Raises
-        ------
-        ValueError
-            If it is not a summary, is damaged, has another format, or was made by another plan.
-        """
-        return cls(plan, wire.from_bytes(data, plan.fingerprint, plan.view))
+        """Read what :meth:`to_bytes` returned; raise ValueError unless it is a summary made by this plan."""
+        facts, arrays = wire.unpack(data)
+        if facts.get("plan") != plan.fingerprint:
+            raise ValueError(_OTHER_PLAN)
+        try:
+            return cls(plan, Collected.of_parts(facts, arrays, plan.view))
+        except (TypeError, KeyError, IndexError, OverflowError) as error:
+            raise wire.damaged(str(error)) from error
 
 
 def plan(
@@ -127,15 +127,6 @@ def plan(
         As for :func:`duramen.robust_coreset`; a sampler must score each point by itself.
     columns : sequence of str, optional
         The names of the columns, kept in the coreset.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong; the message says what to pass.
     """
     settings = Settings.of(
         loss,
@@ -152,30 +143,20 @@ def plan(
 
 
 class Summarizer:
-    """A summary in progress, to which batches are added; faster than merging a summary of each.
-
-    Parameters
-    ----------
-    plan : Plan
-    """
+    """A summary in progress, to which batches are added; faster than merging a summary of each."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._collector = plan, Collector(plan.view)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows added."""
-        return self._collector.n_rows
-
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Add some rows; errors number rows from ``before``, or from the rows added so far."""
-        with rows_from(self.n_rows if before is None else before):
+        with rows_from(self._collector.n_rows if before is None else before):
             self._collector.add(points)
 
     def absorb(self, summary: Summary) -> None:
         """Merge a summary by the same plan into this one."""
         if summary.plan.fingerprint != self._plan.fingerprint:
-            raise ValueError(wire.OTHER_PLAN)
+            raise ValueError(_OTHER_PLAN)
         self._collector.absorb(summary.body)
 
     def summary(self) -> Summary:
@@ -192,10 +173,6 @@ def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> S
     batch : WeightedPoints, or an iterable of them
         With ids that are distinct over all batches. An empty batch is fine.
     plan : Plan
-
-    Returns
-    -------
-    Summary
 
     Raises
     ------
@@ -233,12 +210,7 @@ def finish(summary: Summary) -> Plan | Coreset:
 
     There are two passes: the first counts, and samples an anchor; the second
     chooses. (With a probability below 2e-8 the sample misjudges how large the
-    largest losses are; then there is a third.)
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, or those of the second pass are not those of the first.
+    largest losses are; then there is a third.) Every pass must read the same rows.
     """
     _check_summary(summary)
     plan, view, body, first = summary.plan, summary.plan.view, summary.body, summary.plan.first_pass
@@ -351,14 +323,13 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
     return floor if np.isfinite(floor) else -np.inf
 
 
-def _check_ranked(sampler: Sampler) -> RankedSampler:
+def _check_ranked(sampler: Sampler) -> None:
     """Raise TypeError unless a sampler scores each point by itself."""
-    if isinstance(sampler, RankedSampler):
-        return sampler
-    raise TypeError(
-        f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
-        "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
-    )
+    if not isinstance(sampler, RankedSampler):
+        raise TypeError(
+            f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
+            "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
+        )
 
 
 def _fingerprint(plan: Plan) -> str:

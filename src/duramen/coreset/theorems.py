@@ -13,8 +13,7 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array
 from duramen.losses.base import Ball, Loss, MissingPropertyError
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.layered import LayeredSampler
+from duramen.samplers.base import AnchoredPoints, LayeredSampler, RankedSampler, Sampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 
@@ -66,7 +65,7 @@ class ByTheorem(SizeRule):
         return theory.n_suspected(z, epsilon0)
 
     def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        inner, suspects = candidates.scored.inner, candidates.suspects()
+        inner, suspects = candidates.inner, candidates.suspects()
         outer: float = len(suspects.rows)
         if self.beta and outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
             delta = self.beta * z / float(suspects.weights.sum())
@@ -122,7 +121,7 @@ class ByDeltaSample(SizeRule):
         return 0.0
 
     def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        points = candidates.scored.inner.points
+        points = candidates.inner.points
         dimension = _vc_dimension(view.loss, points.n_columns)
         size = theory.uniform_size(
             self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
@@ -133,11 +132,12 @@ class ByDeltaSample(SizeRule):
 
 def _warn_if_all(candidates: Any, outer: float, inner: float) -> None:
     """Warn if a theorem requires as many points as there are, or more."""
-    if outer < len(candidates.suspects().rows) or inner < candidates.strata().counts.sum():
+    n_outer, n_inner = len(candidates.suspects().rows), int(candidates.strata().counts.sum())
+    if outer < n_outer or inner < n_inner:
         return
     required = f"{outer + inner:,.0f}" if np.isfinite(outer + inner) else "infinitely many"
     warnings.warn(
-        f"the theorem requires {required} points and there are {candidates.n_points:,}, so all are kept; "
+        f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are kept; "
         "pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
         stacklevel=6,
     )

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, check_count, generator, is_number, refuse_nonfinite, scratch_rows
+from duramen.arrays import Array, Rows, check_count, generator, is_number, scratch_rows
 from duramen.coreset.theorems import ByDeltaSample, ByTheorem, SizeRule
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
@@ -19,14 +19,17 @@ from duramen.samplers.base import (
     NOWHERE,
     AnchoredPoints,
     Bound,
+    LayeredSampler,
+    RankedRows,
     RankedSampler,
     Sampler,
+    UniformSampler,
     compute_ranks,
     freeze,
     has_frozen,
+    reduce_rows,
     smallest,
 )
-from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
@@ -42,31 +45,12 @@ ROWS_A_PARAMETER = 50
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
 _ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
 
-
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": UniformSampler,
     "layered": LayeredSampler,
     "leverage": LeverageSampler,
     "sensitivity": SensitivitySampler,
 }
-
-
-def as_sampler(sampler: Any) -> Sampler | None:
-    """Convert a name to a sampler; None for "auto", which depends on the anchor."""
-    if isinstance(sampler, str):
-        if sampler == "auto":
-            return None
-        if sampler not in SAMPLERS:
-            raise ValueError(
-                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler"
-            )
-        return SAMPLERS[sampler]()
-    if isinstance(sampler, Bound):
-        return sampler.sampler
-    if isinstance(sampler, Sampler):
-        return sampler
-    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
-    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *SAMPLERS]}; found {found}")
 
 
 @final
@@ -111,13 +95,7 @@ class BySize(SizeRule):
 
 
 def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
-    """Return the size rule that the arguments ask for.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong; the message says what to pass.
-    """
+    """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
     _check_range("eta", eta, above_zero=True)
     if size is not None and epsilon is not None:
         raise TypeError(
@@ -183,13 +161,7 @@ class Settings:
         anchor: Any,
         **more: Any,
     ) -> Self:
-        """Check the settings, before there are points.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong; the message says what to pass.
-        """
+        """Check the settings, before there are points; raise TypeError or ValueError if one is wrong."""
         check_loss(loss)
         if not isinstance(calibrate, (bool, np.bool_)):
             raise TypeError(f"calibrate={calibrate!r} must be True or False")
@@ -211,14 +183,22 @@ class Settings:
     @property
     def chooser(self) -> Sampler | None:
         """The requested sampler; None for "auto", which depends on the anchor."""
-        chosen = self.sampler
-        if not isinstance(self.plan, ByDeltaSample):
-            return as_sampler(chosen)
-        if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
-            raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
-            )
-        return UniformSampler()
+        chosen: Any = self.sampler
+        if isinstance(self.plan, ByDeltaSample):
+            if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
+                raise TypeError(
+                    f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
+                )
+            return UniformSampler()
+        if isinstance(chosen, Sampler):
+            return chosen.sampler if isinstance(chosen, Bound) else chosen
+        known = ["auto", *SAMPLERS]
+        if isinstance(chosen, str):
+            if chosen not in known:
+                raise ValueError(f"sampler={chosen!r} is not known; use one of {known}, or pass a Sampler")
+            return None if chosen == "auto" else SAMPLERS[chosen]()
+        found = f"the class {chosen.__name__}; call it" if isinstance(chosen, type) else repr(chosen)
+        raise TypeError(f"sampler must be a Sampler, or one of {known}; found {found}")
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler for an anchor, by what a coreset keeps: its anchor leads to the same sampler."""
@@ -264,15 +244,15 @@ class CalibrationFeatures:
 
     def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
         """Sum weight times feature over all points: (q,)."""
-        parts = [np.array([kept_sum(losses, weights)])]
+        totals = np.zeros(self.n_columns)
+        totals[0] = kept_sum(losses, weights)
         if self.centres:
             nearest = self._nearest(points.X) if cache is None else cache
-            parts.append(np.bincount(nearest, weights, minlength=self.centres))
+            totals[1 : 1 + self.centres] = np.bincount(nearest, weights, minlength=self.centres)
         if self.gradient:
-            cached = {} if cache is None else {"cache": cache}
-            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **cached)
-            parts.append(np.asarray(gradient).ravel())
-        return np.concatenate(parts)
+            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, cache=cache)
+            totals[1 + self.centres :] = gradient.ravel()
+        return totals
 
     def columns(self, points: WeightedPoints) -> Array:
         """Compute the features of a few points: (m, q)."""
@@ -287,8 +267,7 @@ class CalibrationFeatures:
         columns = np.zeros((X.shape[0], self.n_columns))
         columns[:, 0] = losses
         if self.centres:
-            nearest = self._nearest(X) if cache is None else cache
-            columns[np.arange(len(columns)), 1 + nearest] = 1.0
+            columns[np.arange(len(columns)), 1 + (self._nearest(X) if cache is None else cache)] = 1.0
         if self.gradient:
             self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
         return columns
@@ -323,37 +302,6 @@ def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
     return True
 
 
-class Scored(NamedTuple):
-    """Points as seen from an anchor.
-
-    Attributes
-    ----------
-    outer : array of positions
-        The points that are suspected.
-    inner : AnchoredPoints
-        All points with their losses; those that are suspected have weight zero.
-    cache : array or None
-        The by-product of the loss.
-    ranks, strata : arrays (n,), or None
-        Of the inliers; ranks are infinite where the weight is zero. No strata mean a single
-        one, and no ranks a sampler that does not rank points.
-    totals : array or None
-        The calibration features, added up over the inliers.
-    """
-
-    outer: Array
-    inner: AnchoredPoints
-    cache: Any
-    ranks: Any = None
-    strata: Any = None
-    totals: Array | None = None
-
-    @property
-    def losses(self) -> Array:
-        """The losses of all points."""
-        return self.inner.losses
-
-
 @dataclass(frozen=True, eq=False)
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
@@ -366,6 +314,46 @@ class Suspects:
     losses: Array
     weights: Array
     draws: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+
+class Scored(RankedRows):
+    """Points as seen from an anchor, which are candidates: some are suspected, the others have ranks.
+
+    Attributes
+    ----------
+    outer : array of positions
+        The points that are suspected.
+    inner : AnchoredPoints
+        All points with their losses; those that are suspected have weight zero.
+    """
+
+    def __init__(
+        self,
+        points: WeightedPoints,
+        outer: Array,
+        inner: AnchoredPoints,
+        ranks: Any = None,
+        numbers: Array | None = None,
+        totals: Array | None = None,
+    ) -> None:
+        super().__init__(inner.points, ranks, numbers)
+        self._all, self.outer, self.inner, self._totals = points, outer, inner, totals
+
+    def suspects(self) -> Suspects:
+        rows = self.outer
+        return Suspects(rows, self._all.ids[rows], self.inner.losses[rows], self._all.weights[rows])
+
+    def totals(self) -> Array | None:
+        return self._totals
+
+    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        live = np.flatnonzero(self.points.weights > 0)
+        rows, weights = reduce_rows(sampler, self.points.take(live), size, rng)
+        return live[rows], weights
+
+    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
+        rows = np.concatenate([outer, inner])
+        return self._all.take_unchecked(rows, self._all.weights[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,8 +401,8 @@ class View:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
         loss, theta, cache = self.loss, self.anchor.theta, None
         if self.blind:
-            return AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
-        if self.features is not None:
+            losses = np.zeros(len(points))
+        elif self.features is not None:
             losses, cache = loss.values_and_cache(theta, points.X, points.y)
         else:
             losses = loss.values(theta, points.X, points.y)
@@ -435,8 +423,9 @@ class View:
             inner = replace(inner, points=points.with_weights(weights))
         check_finite(inner)
         if not isinstance(self.sampler, RankedSampler):
-            return Scored(outer, inner, cache)
-        return Scored(outer, inner, cache, *rank_points(self.sampler, inner, self.seed, cache, self.features))
+            return Scored(points, outer, inner)
+        ranked = rank_points(self.sampler, inner, self.seed, cache, self.features)
+        return Scored(points, outer, inner, *ranked)
 
 
 def rank_points(
@@ -448,13 +437,14 @@ def rank_points(
     *,
     refuse: bool = True,
 ) -> tuple[Array, Array | None, Any]:
-    """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
+    """Compute ranks, strata and totals of features, in one pass; points of weight zero are absent."""
     points = anchored.points
     ranks = np.empty(len(points))
-    probe = sampler.strata(anchored.take(slice(0, 1)))
-    strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
+    strata = sampler.strata(anchored.take(slice(0, 1)))
+    if strata is not None:
+        strata = np.empty(len(points), dtype=np.asarray(strata).dtype)
 
-    def rank(chunk: slice) -> tuple[Array | float]:
+    def rank(chunk: slice) -> tuple[Any]:
         part = anchored.take(chunk)
         ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
@@ -481,10 +471,10 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     >>> largest_losses(np.array([3.0, 9.0, 1.0, 9.0]), np.arange(4), np.ones(4), 1)
     array([3])
     """
-    total = float(weights.sum())
-    weight = min(weight, total)
     if not weight > 0:
         return np.empty(0, dtype=np.intp)
+    if not float(weights.sum()) > weight:
+        return np.flatnonzero(weights > 0)
     rows, left = set_aside(losses, weights, weight, ids)
     return rows[left < weights[rows]]
 
@@ -534,23 +524,15 @@ def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
-    """Return the anchor given; None where one has to be found.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit this loss on ``n_columns`` columns, or none was given and none can be found.
-    """
+    """Return the anchor given; None where one has to be found. Raise ValueError if neither can be used."""
     shape = loss.parameter_shape(n_columns)
-    if given is None:
-        if shape is None:
-            raise ValueError(
-                f"{loss!r} does not define the shape of theta, so no anchor can be found; "
-                "pass a rough solution as anchor="
-            )
-        return None
-    anchor = as_anchor(given)
-    if shape is not None and anchor.theta.shape != tuple(shape):
+    if given is None and shape is None:
+        raise ValueError(
+            f"{loss!r} does not define the shape of theta, so no anchor can be found; "
+            "pass a rough solution as anchor="
+        )
+    anchor = None if given is None else as_anchor(given)
+    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
         raise ValueError(
             f"the anchor's theta has shape {anchor.theta.shape}; {loss!r} on {n_columns} columns "
             f"needs shape {tuple(shape)}"
@@ -575,10 +557,10 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
             f"{loss!r} returned values of shape {values.shape} and type {values.dtype}; "
             f"one number for each of {len(points)} points is needed"
         )
-    wrong = np.flatnonzero(~(values >= 0))
-    if wrong.size:
+    wrong = ~(values >= 0)
+    if wrong.any():
         raise ValueError(
-            f"{loss!r} gave the loss {values[wrong[0]]} to id {points.ids[wrong[0]]}; "
+            f"{loss!r} gave the loss {values[wrong][0]} to id {points.ids[wrong][0]}; "
             "losses must not be negative"
         )
     return values
@@ -586,11 +568,10 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 
 def check_finite(inner: AnchoredPoints) -> None:
     """Raise ValueError if the loss of a point that is not suspected is infinite or NaN."""
-    if np.isfinite(inner.losses).all():
-        return
-    nonfinite = np.flatnonzero(~np.isfinite(inner.losses) & (inner.points.weights > 0))
-    if nonfinite.size:
-        refuse_infinite(inner.points.ids[nonfinite[0]], inner.losses[nonfinite[0]])
+    if not np.isfinite(inner.losses).all():
+        nonfinite = ~np.isfinite(inner.losses) & (inner.points.weights > 0)
+        if nonfinite.any():
+            refuse_infinite(inner.points.ids[nonfinite][0], inner.losses[nonfinite][0])
 
 
 def refuse_infinite(name: Any, loss: Any) -> NoReturn:
@@ -630,25 +611,22 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     z, total, n_points
         The weight to set aside, and the weight and number of all points.
     """
-    loss, rule = settings.loss, settings.plan
+    loss = settings.loss
     if settings.chooser is not None:
         settings.chooser.check(loss, sample)
     settings.check_radius()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     if anchor is None:
-        rng = np.random.default_rng(settings.seed)
         try:
+            rng = np.random.default_rng(settings.seed)
             anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
-        except ValueError:
-            refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
-            raise
     sampler = settings.sampler_at(anchor, sample.n_columns)
     if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
         anchored, _ = View(settings, anchor, sampler, None).anchored(sample)
-        weight = rule.suspected_weight(anchored, fraction * sample.total_weight)
+        weight = settings.plan.suspected_weight(anchored, fraction * sample.total_weight)
         inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
         inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
         if inner.any():

@@ -1,6 +1,4 @@
-"""A sampler as a black box: what it returns is checked, built-in or custom.
-
-Ranks: one selection for every sampler.
+"""What a sampler is; ranks, one selection for every sampler that scores points; uniform and layered sampling.
 
 Each point has a pseudo-random number u(id) in (0, 1), a hash of a seed and its
 id, and a size measure a = weight times score. Its rank is u / a, and the sample
@@ -15,10 +13,8 @@ sample is a function of the points that are present.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -27,38 +23,16 @@ from duramen.arrays import Array, check_count
 from duramen.losses.base import Anchor, Loss
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
+from duramen.trimming import kept_sum
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SPREAD = (
+_ROUNDS = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
-_STEPS = [(int(shift), int(factor)) for shift, factor in _SPREAD]
-_ALL = 2**64 - 1
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
-
-
-def uniform_of(seed: int, name: int) -> float:
-    """Compute u of one id, in a microsecond.
-
-    Examples
-    --------
-    >>> uniform_of(7, -3) == float(uniforms(7, np.array([-3]))[0])
-    True
-    """
-    return ((_mix_one(name * int(_GOLDEN) + _start(seed)) >> 11) + 0.5) * 2.0**-53
-
-
-@functools.lru_cache(maxsize=64)
-def _start(seed: int) -> int:
-    return _mix_one(seed + int(_GOLDEN))
-
-
-def _mix_one(number: int) -> int:
-    number &= _ALL
-    for shift, factor in _STEPS:
-        number = ((number ^ (number >> shift)) * factor) & _ALL
-    return number ^ (number >> 31)
+_PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
+_MANY = 200  # groups; for more, limits take longer than sorting
 
 
 def uniforms(seed: int, ids: Array) -> Array:
@@ -69,30 +43,22 @@ def uniforms(seed: int, ids: Array) -> Array:
     >>> uniforms(0, np.array([1, 2, 3])) == uniforms(0, np.array([3, 1, 2]))[[1, 2, 0]]
     array([ True,  True,  True])
     """
-    start = np.uint64(_start(seed))
+    start = _mixed(np.array([seed], dtype=np.uint64) + _GOLDEN)
     result = np.empty(len(ids))
 
     def work(chunk: slice) -> None:
-        number = result[chunk].view(np.uint64)
-        np.multiply(ids[chunk].astype(np.int64, copy=False).view(np.uint64), _GOLDEN, out=number)
-        number += start
-        _mix(number, np.empty_like(number))
-        number >>= np.uint64(11)
-        np.add(number, 0.5, out=result[chunk])
-        result[chunk] *= 2.0**-53
+        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN + start
+        result[chunk] = ((_mixed(numbers) >> np.uint64(11)) + 0.5) * 2.0**-53
 
     for_each_chunk(work, len(ids), 1 << 16)
     return result
 
 
-def _mix(number: Array, scratch: Array) -> None:
-    """Mix the bits of every number, in place."""
-    for shift, factor in _SPREAD:
-        np.right_shift(number, shift, out=scratch)
-        number ^= scratch
-        number *= factor
-    np.right_shift(number, np.uint64(31), out=scratch)
-    number ^= scratch
+def _mixed(numbers: Array) -> Array:
+    """Mix the bits of every number."""
+    for shift, factor in _ROUNDS:
+        numbers = (numbers ^ (numbers >> shift)) * factor
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
@@ -106,122 +72,50 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     rows : array of at most m positions, in the order of their ranks
     threshold : float
 
-    Notes
-    -----
-    Cost: one comparison per point, as ranks are random: a subsample bounds the
-    m smallest of all.
-
     Examples
     --------
     >>> rows, threshold = smallest(np.array([0.4, 0.1, 0.3, 0.2]), np.arange(4), 2)
-    >>> rows, float(threshold)
+    >>> rows, threshold
     (array([1, 3]), 0.3)
     """
-    step = len(ranks) // 4096
-    limit = np.inf if step < 2 else _likely_limit(ranks[::step], (m + 1) / step)
-    rows = np.flatnonzero(ranks <= limit)
-    if len(rows) <= m and np.isfinite(limit):
-        rows = np.flatnonzero(ranks < np.inf)
-    elif not np.isfinite(limit):
-        rows = rows[ranks[rows] < np.inf]
-    if len(rows) > m + 1:
-        order = np.argpartition(ranks[rows], m)
-        rows = rows[ranks[rows] <= ranks[rows[order[m]]]]  # with all that tie there
-    rows = rows[np.lexsort((ids[rows], ranks[rows]))]
-    threshold = float(ranks[rows[m]]) if len(rows) > m else np.inf
-    return rows[:m], threshold
+    rows, _, thresholds = smallest_of_groups(ranks, ids, None, np.array([m]))
+    return rows, float(thresholds[0])
 
 
-def _likely_limit(probes: Array, expected: float) -> float:
-    """Find a rank below which a subsample has clearly more ranks than ``expected``; infinite if none."""
-    place = int(expected + 6 * expected**0.5 + 6)
-    return np.inf if place >= len(probes) else float(np.partition(probes, place)[place])
+def smallest_of_groups(
+    ranks: Array, ids: Array, groups: Array | None, sizes: Array
+) -> tuple[Array, Array, Array]:
+    """Find the ``sizes[g]`` smallest ranks of every group g, as :func:`smallest` does for one.
 
-
-class Draw(NamedTuple):
-    """A sample: positions, the inclusion probability of each, and its group."""
-
-    rows: Array
-    inclusion: Array
-    groups: Array
-
-
-def draw(seed: int, ranks: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
-    """Draw ``sizes[g]`` points from each group g; ``groups`` None means one group.
-
-    Points of infinite rank, and those in groups below zero, belong to none.
+    Return their rows and groups, in the order of (group, rank, id), and the next rank of each group. A
+    group below zero is none; ``groups`` may be None if there is one. As ranks are random, every so many of
+    them bound those that are needed: the cost is about one comparison per point.
     """
     if groups is None:
-        return _make_draw(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
-    few = _candidates(ranks, groups, sizes)
-    short = np.bincount(groups[few][groups[few] >= 0], minlength=len(sizes)) <= sizes
-    if short.any():  # the limit was too low, or there are no more
-        few = np.union1d(few, np.flatnonzero((groups >= 0) & short[groups]))
-    few = few[(groups[few] >= 0) & (ranks[few] < np.inf)]
-    few = few[np.lexsort((ids[few], ranks[few], groups[few]))]
-    mine = groups[few]
-    ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
-    thresholds = np.full(len(sizes), np.inf)
-    more = np.bincount(mine, minlength=len(sizes)) > sizes
-    thresholds[more] = ranks[few[ends[more]]]
-    few = few[np.arange(len(few)) < ends[mine]]
-    return _make_draw(seed, ranks, ids, few, thresholds[groups[few]], groups[few])
-
-
-def _make_draw(seed: int, ranks: Array, ids: Array, rows: Array, threshold: Any, group: Any) -> Draw:
-    """Compute the probabilities with which rows are below the threshold; a measure is u over rank."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inclusion = uniforms(seed, ids[rows]) / ranks[rows] * threshold
-    return Draw(rows, np.fmin(inclusion, 1.0), np.full(len(rows), group, dtype=np.int32))
-
-
-def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
-    """Find rows that probably hold the smallest ranks of every group, by a limit for each."""
-    step = len(ranks) // 16384
-    if step < 2:
-        return np.arange(len(ranks))
-    probes, probe_groups = ranks[::step], groups[::step]
-    limits = np.full(len(sizes) + 1, -np.inf)  # the last: for groups below zero
-    for group, size in enumerate(sizes):
-        limits[group] = _likely_limit(probes[probe_groups == group], size / step)
-    return np.flatnonzero(ranks <= limits[groups])
-
-
-def scale_weights(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
-    """Divide weights by inclusion probabilities, and scale them to the total weight of each group.
-
-    Points that were certain to be included represent only themselves and keep
-    their weight; the others are scaled to what is left.
-
-    Parameters
-    ----------
-    found : Draw
-    own : array
-        The weights of the rows found.
-    totals : array
-        The weight of each group.
-    rest : function
-        ``rest(group, kept)`` returns the weight of a group without the rows ``found.rows[kept]``.
-
-    Examples
-    --------
-    >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
-    >>> scale_weights(found, np.ones(3), np.array([6.0]), lambda group, kept: 5.0)
-    array([1.        , 2.22222222, 2.77777778])
-    """
-    scaled = own / found.inclusion
-    certain = found.inclusion >= 1
-    for group in np.flatnonzero(np.bincount(found.groups)):
-        mine = np.flatnonzero(found.groups == group)
-        kept, others = mine[certain[mine]], mine[~certain[mine]]
-        left = float(totals[group]) - float(own[kept].sum())
-        if left < 0.5 * totals[group]:  # a difference of sums would lose the digits of light points
-            left = rest(int(group), kept)
-        if len(others):
-            scaled[others] *= left / scaled[others].sum()
-        elif left:  # only certain points were drawn: they must represent the others too
-            scaled[mine] *= 1 + left / own[mine].sum()
-    return scaled
+        groups = np.broadcast_to(0, len(ranks))
+    n, n_groups = len(ranks), len(sizes)
+    step = max(1, n // _PROBES)
+    if n_groups > 1 and (step == 1 or n_groups > _MANY):
+        rows = np.arange(n)
+    else:
+        limits = np.full(n_groups + 1, -np.inf)  # the last: for groups below zero
+        for group, size in enumerate(sizes):
+            mine = ranks[::step] if n_groups == 1 else ranks[::step][groups[::step] == group]
+            place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
+            limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
+        rows = np.flatnonzero(ranks <= (limits[0] if n_groups == 1 else limits[groups]))
+        counts = np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
+        if ((counts <= sizes) & (limits[:-1] < np.inf)).any():  # a limit was too low: the order misled
+            rows = np.arange(n)
+    rows = rows[(groups[rows] >= 0) & (ranks[rows] < np.inf)]
+    rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
+    mine = groups[rows]
+    ends = np.searchsorted(mine, np.arange(n_groups)) + sizes
+    more = np.bincount(mine, minlength=n_groups) > sizes
+    thresholds = np.full(n_groups, np.inf)
+    thresholds[more] = ranks[rows[ends[more]]]
+    found = np.arange(len(rows)) < ends[mine]
+    return rows[found], mine[found], thresholds
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
@@ -295,11 +189,6 @@ class AnchoredPoints:
     def take(self, which: Any) -> AnchoredPoints:
         """Select by position, as :meth:`WeightedPoints.take` does."""
         return AnchoredPoints(self.points.take(which), self.loss, self.anchor, self.losses[which])
-
-    def take_unchecked(self, rows: Array) -> AnchoredPoints:
-        """Copy the points numbered ``rows``, which must be distinct."""
-        points = self.points.take_unchecked(rows, self.points.weights[rows])
-        return AnchoredPoints(points, self.loss, self.anchor, self.losses[rows])
 
 
 class Strata(NamedTuple):
@@ -399,36 +288,31 @@ class Bound(Sampler):
 
     sampler: RankedSampler
     loss: Loss | None = None
-    anchor: Anchor | None = None
+    anchor: Anchor = NOWHERE
 
     def __repr__(self) -> str:
         return repr(self.sampler)
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         check_count("size", size)
+        sampler, losses = self.sampler, np.zeros(len(points))
         live = np.flatnonzero(points.weights > 0)
         if len(live) <= size:
             return points if len(live) == len(points) else points.take(live)
-        anchored = freeze(self.sampler, self._anchored(points))
-        seed = int(rng.integers(2**63))
-        ranks, strata = compute_ranks(self.sampler, anchored, seed), self.sampler.strata(anchored)
-        found = draw_by_rank(self.sampler, RankedRows(points, ranks, strata), size, seed)
+        if self.loss is not None:
+            sampler.check(self.loss, points)
+        if sampler.needs_losses:
+            if self.loss is None:
+                name = type(sampler).__name__
+                raise ValueError(
+                    f"{name} uses losses, so it needs a problem and an anchor; "
+                    f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
+                )
+            losses = self.loss.values(self.anchor.theta, points.X, points.y)
+        anchored, seed = AnchoredPoints(points, self.loss, self.anchor, losses), int(rng.integers(2**63))
+        found = draw_by_rank(sampler, ranked_rows(sampler, freeze(sampler, anchored), seed), size, seed)
         order = np.argsort(points.ids[found.rows])
         return points.take_unchecked(found.rows[order], found.weights[order])
-
-    def _anchored(self, points: WeightedPoints) -> AnchoredPoints:
-        losses = np.zeros(len(points))
-        if self.loss is not None and self.anchor is not None:
-            self.sampler.check(self.loss, points)
-            if self.sampler.needs_losses:
-                losses = self.loss.values(self.anchor.theta, points.X, points.y)
-        elif self.sampler.needs_losses:
-            name = type(self.sampler).__name__
-            raise ValueError(
-                f"{name} uses losses, so it needs a problem and an anchor; "
-                f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
-            )
-        return AnchoredPoints(points, self.loss, self.anchor or NOWHERE, losses)
 
 
 def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
@@ -450,17 +334,11 @@ def _still_holds(sampler: RankedSampler, promise: str, method: str) -> bool:
 
 
 def freeze(sampler: RankedSampler, anchored: AnchoredPoints) -> AnchoredPoints:
-    """Freeze what the sampler derives from these points, unless the anchor keeps it already."""
-    state, anchor = sampler.freeze(anchored), anchored.anchor
-    new = {name: value for name, value in state.items() if name not in anchor.frozen}
-    if not new:
+    """Freeze what the sampler derives from these points and the anchor does not keep already."""
+    anchor = anchored.anchor
+    if has_frozen(sampler, anchor):
         return anchored
-    return AnchoredPoints(anchored.points, anchored.loss, anchor.freeze(**new), anchored.losses)
-
-
-def size_measures(weights: Any, scores: Any) -> Any:
-    """Compute size measures, weight times score, not so small that a rank overflows."""
-    return np.maximum(weights * scores, _SMALLEST_MEASURE)
+    return replace(anchored, anchor=anchor.freeze(**{**sampler.freeze(anchored), **anchor.frozen}))
 
 
 def compute_ranks(
@@ -476,25 +354,25 @@ def compute_ranks(
     If ``steady``, the rank of a point has the same bits whichever others are with it. Without
     ``refuse``, the rank is infinite where the score is not a positive number.
     """
-    weights = anchored.points.weights
+    weights, ids = anchored.points.weights, anchored.points.ids
     steady = steady and _still_holds(sampler, "steady_scores", "scores")
     scores = np.asarray(sampler.steady_scores(anchored) if steady else sampler.scores(anchored))
-    if scores.shape != (len(anchored),):
+    if scores.shape != weights.shape:
         raise ValueError(
             f"{sampler!r} returned scores of shape {scores.shape} for {len(anchored)} points; "
             "one score per point is needed"
         )
-    if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
+    if not (scores.min(initial=1.0) > 0 and scores.max(initial=1.0) < np.inf):  # or NaN
         valid = (scores > 0) & (scores < np.inf)
         wrong = np.flatnonzero(~valid & (weights > 0))
         if wrong.size and refuse:
             raise ValueError(
-                f"{sampler!r} gave the score {scores[wrong[0]]} to id {anchored.points.ids[wrong[0]]}; "
+                f"{sampler!r} gave the score {scores[wrong[0]]} to id {ids[wrong[0]]}; "
                 "scores must be positive numbers"
             )
         scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
-    measures = np.where(weights > 0, size_measures(weights, scores), 0.0)
-    ranks = uniforms(seed, anchored.points.ids)
+    measures = np.where(weights > 0, np.maximum(weights * scores, _SMALLEST_MEASURE), 0.0)
+    ranks = uniforms(seed, ids)
     with np.errstate(divide="ignore", over="ignore"):
         ranks /= measures
     return ranks
@@ -543,15 +421,12 @@ class RankedRows:
 
     def __init__(self, points: WeightedPoints, ranks: Array, numbers: Array | None) -> None:
         self.points, self.ranks = points, ranks
-        self.places: Array | None = None  # where each point's stratum is, after a place for none
-        if numbers is None:
-            count, weight = np.array([np.count_nonzero(points.weights)]), np.array([points.total_weight])
-            self._strata = Strata(*(column[count > 0] for column in (np.zeros(1, np.int64), count, weight)))
+        self.places: Array | None = None  # of each point's stratum, from 1; 0 for none
+        if numbers is not None:
+            self._strata, self.places = strata_of(numbers, points.weights)
         else:
-            self._strata, places, occupied = strata_of(numbers, points.weights)
-            lookup = np.zeros(int(places.max()) + 1, dtype=np.int32)
-            lookup[occupied] = np.arange(1, len(occupied) + 1)
-            self.places = lookup.take(places)
+            count = np.array([np.count_nonzero(points.weights)])
+            self._strata = Strata(np.zeros(1, dtype=np.int64), count, np.array([points.total_weight]))
 
     def strata(self) -> Strata:
         return self._strata
@@ -571,61 +446,23 @@ class RankedRows:
         return float(weights.sum())
 
 
-def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: int) -> Chosen:
-    """Share the size out between groups of strata, and draw the smallest ranks of each."""
-    strata = points.strata()
-    pooled, sizes = allocate_size(sampler, strata, size)
-    entries = points.smallest(pooled, sizes)
-    totals = np.bincount(pooled, strata.weights)
-
-    def rest(group: int, rows: Array) -> float:
-        return points.rest(pooled == group, rows)
-
-    return draw_entries(entries, sizes, totals, rest, seed)
+def ranked_rows(
+    sampler: RankedSampler, anchored: AnchoredPoints, seed: int, *, steady: bool = False
+) -> RankedRows:
+    """Rank points by what a sampler says of them; see :func:`compute_ranks`."""
+    ranks = compute_ranks(sampler, anchored, seed, steady=steady)
+    return RankedRows(anchored.points, ranks, sampler.strata(anchored))
 
 
-def draw_entries(
-    entries: Entries, sizes: Array, totals: Array, rest: Callable[[int, Array], float], seed: int
-) -> Chosen:
-    """Draw ``sizes[g]`` entries of each group by rank, and scale their weights to the group's total.
+def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
+    """Count the points of each stratum; return the strata, and the place of each point's stratum, from 1.
 
-    ``rest(g, rows)`` returns the weight of a group without some rows.
-    """
-    found = draw(seed, entries.ranks, entries.ids, entries.groups, sizes)
-    rows = entries.rows[found.rows]
-    weights = scale_weights(found, entries.weights[found.rows], totals, lambda g, kept: rest(g, rows[kept]))
-    return Chosen(rows, weights, found.inclusion, found.groups)
-
-
-def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
-    """Have the sampler share the size out: return the group of each stratum and the size of each group.
-
-    Raises
-    ------
-    ValueError
-        Unless every stratum is in a group, and every group has a size.
-    """
-    pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
-    complete = set(pooled.tolist()) == set(range(len(sizes))) and pooled.shape == strata.numbers.shape
-    if not (complete and (sizes >= 1).all() and sizes.sum() <= size):
-        raise ValueError(
-            f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
-            f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
-        )
-    return pooled, sizes
-
-
-def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
-    """Count the points of each stratum; return the strata, each point's place, and each stratum's place.
-
-    The place of a point without weight is 0, which belongs to no stratum.
+    The place of a point without weight is 0.
     """
     low, high = int(numbers.min()), int(numbers.max())
     names: Array
     if high - low < 2**15:
-        places = numbers.astype(np.intp)
-        places -= low - 1
-        names = np.arange(low, high + 1)
+        names, places = np.arange(low, high + 1), numbers.astype(np.intp) - (low - 1)
     else:
         names, places = np.unique(numbers, return_inverse=True)
         places += 1
@@ -633,21 +470,144 @@ def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
     counts = np.bincount(places, minlength=len(names) + 1)[1:]
     sums = np.bincount(places, weights, minlength=len(names) + 1)[1:]
     present = np.flatnonzero(counts)
-    return Strata(names[present], counts[present], sums[present]), places, present + 1
+    lookup = np.zeros(len(names) + 1, dtype=np.int32)
+    lookup[present + 1] = np.arange(1, len(present) + 1)
+    return Strata(names[present], counts[present], sums[present]), lookup.take(places)
+
+
+def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: int) -> Chosen:
+    """Share the size out between groups of strata, draw the smallest ranks of each, and weight them.
+
+    Weights are divided by inclusion probabilities, and scaled to the total weight of each group. Points that
+    were certain to be included represent only themselves and keep their weight; the others are scaled
+    to what is left.
+
+    Raises
+    ------
+    ValueError
+        Unless the sampler puts every stratum in a group, and gives every group a size.
+    """
+    strata = points.strata()
+    pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
+    complete = set(pooled.tolist()) == set(range(len(sizes))) and pooled.shape == strata.numbers.shape
+    if not (complete and (sizes >= 1).all() and sizes.sum() <= size):
+        raise ValueError(
+            f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
+            f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
+        )
+    entries, totals = points.smallest(pooled, sizes), np.bincount(pooled, strata.weights)
+    found, groups, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
+    rows, own = entries.rows[found], entries.weights[found]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        measures = uniforms(seed, entries.ids[found]) / entries.ranks[found]
+        inclusion = np.fmin(measures * thresholds[groups], 1.0)
+    weights, certain = own / inclusion, inclusion >= 1
+    for group in range(len(sizes)):
+        mine = np.flatnonzero(groups == group)
+        kept, others = mine[certain[mine]], mine[~certain[mine]]
+        left = float(totals[group]) - float(own[kept].sum())
+        if left < 0.5 * totals[group]:  # a difference of sums would lose the digits of light points
+            left = points.rest(pooled == group, rows[kept])
+        if len(others):
+            weights[others] *= left / weights[others].sum()
+        elif left:  # only certain points were drawn: they must represent the others too
+            weights[mine] *= 1 + left / own[mine].sum()
+    return Chosen(rows, weights, inclusion, groups.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class UniformSampler(RankedSampler):
+    """Draw points in proportion to their weight: the paper's Uniform (section 3.1).
+
+    It needs no property of the loss. By Theorem 1 it gives a robust coreset by
+    itself for any loss, but with an error in the number of outliers, and it is
+    only useful where outliers are a fair share of the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> points = dm.points(np.arange(100.0)[:, None])
+    >>> dm.UniformSampler().reduce(points, 4, np.random.default_rng(0)).weights
+    array([25., 25., 25., 25.])
+    """
+
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
+
+
+_LOWEST, _HIGHEST = -60, 1000  # exponents: below, losses are negligible beside their mean
+
+
+@dataclass(frozen=True)
+class LayeredSampler(RankedSampler):
+    """Divide points into layers by their loss at the anchor, and draw uniformly from each.
+
+    With r the smallest loss and T the mean of f - r, layer 0 holds the points
+    with f - r below about T, and layer j those in [2^(j-1) T, 2^j T). (The
+    paper's proof needs this; its text has twice as much.) A point's own exponent,
+    the floor of log2((f - r) / T), uses the r and T frozen in the anchor; how many
+    low exponents are pooled into layer 0 depends on the mean of the points
+    present.
+
+    Each layer has a share of the size in proportion to its weight times the
+    square root of its upper end: between its share of the points and its share
+    of the loss (docs/sampling.md has the measurement). The paper gives equal
+    shares to all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> X = np.concatenate([np.zeros(900), np.full(100, 30.0)])[:, None]
+    >>> sampler = dm.LayeredSampler().bind(dm.KMedianLoss(1), dm.Anchor([[0.0]], radius=1.0))
+    >>> core = sampler.reduce(dm.points(X), 10, np.random.default_rng(0))
+    >>> [round(float(core.weights[core.X[:, 0] == x].sum()), 9) for x in (0.0, 30.0)]
+    [900.0, 100.0]
+    """
+
+    needs_losses = True
+    freezes = ("layers",)
+
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
+
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        weights = anchored.points.weights
+        lowest = float(np.min(anchored.losses, initial=np.inf, where=weights > 0))
+        if not np.isfinite(lowest):
+            return {"layers": np.array([0.0, 1.0])}  # there are no points
+        mean = kept_sum(anchored.losses, weights) / float(weights.sum()) - lowest
+        return {"layers": np.array([lowest, mean if mean > 0 else 1.0])}
+
+    def strata(self, anchored: AnchoredPoints) -> Array:
+        lowest, unit = anchored.anchor.frozen["layers"].tolist()
+        height = np.asarray(anchored.losses, dtype=np.float64) - lowest
+        with np.errstate(over="ignore"):
+            height /= unit
+        np.maximum(height, 0.0, out=height)
+        exponents = (height.view(np.int64) >> 52) - 1023  # the floor of log2, from the bits of the float
+        return np.clip(exponents, _LOWEST, _HIGHEST).astype(np.int16)
+
+    def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
+        """Pool the low exponents, and share the size out between the layers."""
+        exponents = strata.numbers
+        middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
+        mean = float(strata.weights / strata.weights.sum() @ middle)
+        lowest = int(np.floor(np.log2(mean) + 1e-9))  # the rounding of sums must not matter
+        pooled = np.maximum(exponents - lowest + 1, 0)
+        while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
+            pooled = np.maximum(pooled - 1, 0)
+        layers, groups = np.unique(pooled, return_inverse=True)
+        weights = np.bincount(groups, strata.weights)
+        counts = np.bincount(groups, strata.counts).astype(np.int64)
+        return groups, apportion(weights * 2.0 ** (layers / 2), counts, size)
 
 
 def reduce_rows(
     sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
-
-    Raises
-    ------
-    TypeError
-        If it returns anything but points.
-    ValueError
-        If it returns none, more than ``size``, other points than it was given, one
-        of them twice, or weights that are not positive numbers.
 
     Examples
     --------
@@ -662,22 +622,22 @@ def reduce_rows(
         raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
     order = np.argsort(points.ids)
     places = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
-    rows = order[places]
+    rows, weights = order[places], reduced.weights
     if not 0 < len(reduced) <= size or not np.array_equal(points.ids[rows], reduced.ids):
         raise ValueError(
             f"{sampler!r} returned {len(reduced)} points where {size} of those it was given were expected; "
             "reduce must return some of them, with their ids"
         )
-    repeated = np.flatnonzero(np.bincount(rows) > 1)
-    if repeated.size:
+    repeats = np.bincount(rows)
+    if repeats.max() > 1:
         raise ValueError(
-            f"{sampler!r} returned id {points.ids[repeated[0]]} more than once; "
+            f"{sampler!r} returned id {points.ids[repeats.argmax()]} more than once; "
             "reduce must return each point once, with all the weight it represents"
         )
-    wrong = np.flatnonzero(~((reduced.weights > 0) & (reduced.weights < np.inf)))
-    if wrong.size:
+    wrong = ~((weights > 0) & (weights < np.inf))
+    if wrong.any():
         raise ValueError(
-            f"{sampler!r} gave the weight {reduced.weights[wrong[0]]} to id {reduced.ids[wrong[0]]}; "
+            f"{sampler!r} gave the weight {weights[wrong][0]} to id {reduced.ids[wrong][0]}; "
             "weights must be positive numbers"
         )
-    return rows, reduced.weights * (points.total_weight / reduced.total_weight)
+    return rows, weights * (points.total_weight / reduced.total_weight)

@@ -65,30 +65,18 @@ class LeverageSampler(RankedSampler):
 
     def _scores(self, anchored: AnchoredPoints, product: Callable[[Rows, Array], Array]) -> Array:
         """Compute 1 plus the length of each row's image."""
-        rows, frame = self._rows_and_frame(anchored)
-        with ignore_overflow():
-            images = product(rows, frame[:-1])
-            images += frame[-1]
-            if product is _steady_product:
-                norms = np.sqrt(row_products(images, images))
-            else:
-                norms = np.sqrt(np.square(images, out=images) @ np.ones(images.shape[1]))
-            norms += 1.0
-        return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
-
-    def _rows_and_frame(self, anchored: AnchoredPoints) -> tuple[Rows, Array]:
-        frame = anchored.anchor.frozen["leverage"]
-        X = anchored.points.X
+        X, frame = anchored.points.X, anchored.anchor.frozen["leverage"]
         if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
             raise ValueError(
                 f"the anchor's leverage frame has shape {frame.shape}; it does not fit {self.directions} "
                 f"directions of {X.shape[1]} columns. Pass an anchor for such data, or one without a frame"
             )
-        return X if sparse.issparse(X) else dense_block(X, slice(None)), frame
+        with ignore_overflow():
+            images = product(X if sparse.issparse(X) else dense_block(X, slice(None)), frame[:-1])
+            images += frame[-1]
+            return np.fmin(1.0 + np.sqrt(row_products(images, images)), _FAR)
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
-        if "leverage" in anchored.anchor.frozen:
-            return {}
         intercept = getattr(anchored.loss, "fit_intercept", True)
         return {"leverage": _make_frame(*_sample(anchored.points), intercept, self.directions)}
 

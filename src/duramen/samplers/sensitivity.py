@@ -71,9 +71,10 @@ def quadratic_fraction(
             return np.full(len(values), np.inf)
         # in units of the denominator's value, so that squares of large losses do not overflow
         high = (values + bends * (reach**2 / 2)) / low
+        unit = reach / low
         a = 1 - (steep / low) ** 2
-        b = high - products * (reach / low) * (reach / low)
-        c = high**2 - squares * (reach / low) * (reach / low)
+        b = high - products * unit * unit
+        c = high**2 - squares * unit * unit
         roots = (b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a
     return np.where(np.isnan(roots), np.inf, roots)
 
@@ -127,15 +128,12 @@ class SensitivitySampler(RankedSampler):
     def check(self, loss: Loss, points: WeightedPoints) -> None:
         one = points.take(slice(0, 1))
         has = [kind for kind, name in METHODS.items() if getattr(loss, name)(one.X, one.y) is not None]
-        if self.kind != "auto" and self.kind not in has:
+        is_bounded = self.kind == "auto" and (has or type(loss).deviation is not Loss.deviation)
+        if not (is_bounded or self.kind in has):
+            needed = METHODS.get(self.kind, "lipschitz, smoothness or hessian_lipschitz")
             raise MissingPropertyError(
-                f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
-                f"use one of {['auto', *has]}, or LayeredSampler(), which needs only values"
-            )
-        if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
-            raise MissingPropertyError(
-                f"SensitivitySampler needs a bound on how fast a loss changes; {loss!r} has no lipschitz, "
-                "smoothness or hessian_lipschitz. LayeredSampler() needs only values"
+                f"{self!r} needs the {needed} of {loss!r}, which has none; kind='auto' uses what there is, "
+                "and LayeredSampler() needs only values"
             )
 
     def sensitivities(self, points: WeightedPoints, loss: Loss, anchor: Anchor) -> Array:
@@ -150,27 +148,23 @@ class SensitivitySampler(RankedSampler):
         array([0.039, 0.004, 0.03 , 0.976])
         """
         self.check(loss, points)
-        losses = loss.values(anchor.theta, points.X, points.y)
         fresh = Anchor(anchor.theta, anchor.radius)  # without what was frozen on other points
-        anchored = AnchoredPoints(points, loss, fresh, losses)
+        anchored = AnchoredPoints(points, loss, fresh, loss.values(anchor.theta, points.X, points.y))
         anchored = replace(anchored, anchor=fresh.freeze(**self._means(anchored)))
         return np.asarray(self._bounds(anchored)[0] / points.total_weight)
 
     def scores(self, anchored: AnchoredPoints) -> Array:
-        bounds, costs = self._bounds(anchored)
-        if self._lowest_mean(anchored) > 0:
+        bounds, costs, lowest = self._bounds(anchored)
+        if lowest > 0:
             return np.maximum(bounds, 1.0)
         mean = float(anchored.anchor.frozen["sensitivity"][0])
-        finite = np.isfinite(costs)
-        most = costs if finite.all() else np.where(finite, costs, np.max(costs[finite], initial=0.0))
-        return np.maximum(most / mean, 1.0) if mean > 0 else np.ones(len(anchored))
+        costs[~np.isfinite(costs)] = np.max(costs, initial=0.0, where=np.isfinite(costs))
+        return np.maximum(costs / mean, 1.0) if mean > 0 else np.ones(len(anchored))
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
-        if "sensitivity" in anchored.anchor.frozen:
-            return {}
         state = self._means(anchored)
-        bounded = self._lowest_mean(replace(anchored, anchor=anchored.anchor.freeze(**state))) > 0
-        if not (bounded or self.quiet or state["sensitivity"][0] == 0):
+        known = replace(anchored, anchor=anchored.anchor.freeze(**state))
+        if not (self.quiet or state["sensitivity"][0] == 0 or max(self._lows(known).values()) > 0):
             warnings.warn(
                 f"the ball of radius {anchored.anchor.radius:.4g} is too large to bound sensitivities in it; "
                 "points are drawn in proportion to the most they can cost there. A smaller radius, or a "
@@ -197,65 +191,62 @@ class SensitivitySampler(RankedSampler):
         means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
         return {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
 
-    def _bounds(self, anchored: AnchoredPoints) -> tuple[Array, Array]:
-        """Bound sensitivities times the total weight, and the most that each point can cost."""
+    def _bounds(self, anchored: AnchoredPoints) -> tuple[Array, Array, float]:
+        """Bound sensitivities times the total weight, the cost of each point, and the mean loss from below.
+
+        Costs are over the ball. The closed form is for a single vector of parameters.
+        """
         bounds, costs = np.full(len(anchored), np.inf), np.full(len(anchored), np.inf)
+        lows, anchor, means = self._lows(anchored), anchored.anchor, _frozen_means(anchored)
+        lowest, gradient = max(lows.values()), anchor.frozen["sensitivity_gradient"]
+        is_vector = anchor.theta.ndim == 1 or len(anchor.theta) == 1
+        closed = {"smooth", "hessian"} & set(lows) if is_vector else set()
 
         def work(chunk: slice) -> None:
             values, around = _around(anchored.take(chunk))
-            lows = self._lows(around, anchored)
             with ignore_overflow():
                 for kind, rise in around.rises().items():
                     if kind in lows:
                         np.fmin(costs[chunk], values + rise, out=costs[chunk])
-                if (low := max(lows.values())) > 0:
-                    np.divide(costs[chunk], low, out=bounds[chunk])
-                for kind in {"smooth", "hessian"} & set(lows):
-                    bound = self._fractions(values, around, kind, anchored)
+                if lowest > 0:
+                    np.divide(costs[chunk], lowest, out=bounds[chunk])
+                for kind in closed:
+                    bound = quadratic_fraction(
+                        values,
+                        around.constants[kind],
+                        np.square(around.norms),
+                        around.products(gradient),
+                        value=means["loss"],
+                        bend=means[kind],
+                        gradient=gradient,
+                        radius=float(around.radius),
+                    )
                     np.fmin(bounds[chunk], bound, out=bounds[chunk])
 
         with one_blas_thread():
             for_each_chunk(work, len(anchored), _chunk_rows(anchored), fixed=True)
-        return bounds, costs
+        return bounds, costs, lowest
 
-    def _lowest_mean(self, anchored: AnchoredPoints) -> float:
-        """Bound the mean loss over the ball from below, by the best of all kinds; at most 0 if none can."""
-        return max(self._lows(_around(anchored.take(slice(0, 1)))[1], anchored).values())
-
-    def _lows(self, around: Neighbourhood, anchored: AnchoredPoints) -> dict[str, float]:
-        """Bound the mean loss over the ball from below, by each kind of continuity in use."""
-        value, *means = anchored.anchor.frozen["sensitivity"].tolist()
-        convex, slope, lows = anchored.loss.convex, 0.0, {"none": 0.0}
+    def _lows(self, anchored: AnchoredPoints) -> dict[str, float]:
+        """Bound the mean loss over the ball from below, by each kind of continuity in use; 0 if none can."""
+        _, around = _around(anchored.take(slice(0, 1)))
+        means, slope, lows = _frozen_means(anchored), 0.0, {"none": 0.0}
         with ignore_overflow():
             if around.gradients is not None:
                 gradient = anchored.anchor.frozen["sensitivity_gradient"]
                 slope = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
-                if convex:
-                    lows["convex"] = value - around.radius * slope
-            for kind, mean in zip(_FROZEN, means, strict=True):
+                if anchored.loss.convex:
+                    lows["convex"] = float(means["loss"] - around.radius * slope)
+            for kind in _FROZEN:
                 if kind in around.constants and self.kind in ("auto", kind):
-                    bend = 0.0 if convex and kind in ("smooth", "hessian") else mean
-                    lows[kind] = value - around.rise(kind, bend, slope)
-        return {kind: float(low) for kind, low in lows.items()}
+                    lows[kind] = float(means["loss"] - around.rise(kind, means[kind], slope))
+        return lows
 
-    def _fractions(
-        self, values: Array, around: Neighbourhood, kind: str, anchored: AnchoredPoints
-    ) -> Array | float:
-        """Bound the sensitivities of a single vector of parameters in closed form."""
-        if anchored.anchor.theta.ndim > 1 and len(anchored.anchor.theta) > 1:
-            return np.inf
-        value, *means = anchored.anchor.frozen["sensitivity"].tolist()
-        gradient = anchored.anchor.frozen["sensitivity_gradient"]
-        return quadratic_fraction(
-            values,
-            around.constants[kind],
-            np.square(around.norms),
-            around.products(gradient),
-            value=value,
-            bend=0.0 if anchored.loss.convex else means[_FROZEN.index(kind)],
-            gradient=gradient,
-            radius=float(around.radius),
-        )
+
+def _frozen_means(anchored: AnchoredPoints) -> dict[str, float]:
+    """Return the mean loss, and of each constant the mean by which the sum of losses may bend downward."""
+    means = dict(zip(("loss", *_FROZEN), anchored.anchor.frozen["sensitivity"].tolist(), strict=True))
+    return means | ({"smooth": 0.0, "hessian": 0.0} if anchored.loss.convex else {})
 
 
 def _around(anchored: AnchoredPoints) -> tuple[Array, Neighbourhood]:
