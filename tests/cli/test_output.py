@@ -175,7 +175,7 @@ def test_standard_output_that_is_full_or_closed(files, model, tmp_path, words, b
 def test_a_full_disk_is_named():
     with pytest.raises(OSError, match="No space") as error, naming("core.parquet"):
         raise OSError(28, "No space left on device")
-    assert describe_error(error.value) == ("core.parquet: no space left on device", True)
+    assert describe_error(error.value) == ("core.parquet: no space left on device", 2)
 
 
 def test_advice_names_options_instead_of_arguments():

@@ -7,6 +7,7 @@ import io
 import sys
 import time
 from argparse import Namespace
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -31,7 +32,16 @@ from duramen.cli.files import (
     read_model,
     write_model,
 )
-from duramen.cli.options import COLUMNS, FIXED, Result, column_settings, command, refuse_options
+from duramen.cli.options import (
+    COLUMNS,
+    FIXED,
+    GROUPS,
+    Result,
+    column_settings,
+    command,
+    given,
+    refuse_options,
+)
 from duramen.cli.output import bar, fields_of, write
 from duramen.coreset.coreset import load_coreset
 from duramen.extras import needed
@@ -51,7 +61,7 @@ _NOT_SHOWN = ("format", "version", "made_by", "encoding")  # of a model, in the 
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
-@command("build", "data", *_LEARNING, output=(".parquet",))
+@command("build", "data", *_LEARNING, writes="output", suffixes=(".parquet",))
 def build(options: Namespace) -> Result:
     """Build a coreset of data.
 
@@ -67,7 +77,9 @@ def build(options: Namespace) -> Result:
     return "", {"core": options.output, "seconds": time.perf_counter() - start, **core_facts(core)}
 
 
-@command("fit", "source", "--top", "solver", *_LEARNING, required=False, output=(".json",))
+@command(
+    "fit", "source", "--top", "solver", *_LEARNING, required=False, writes="output", suffixes=(".json",)
+)
 def fit(options: Namespace) -> Result:
     """Fit a model to a coreset, a store or data.
 
@@ -82,12 +94,9 @@ def fit(options: Namespace) -> Result:
     core = _load_core(kind, options)
     solution = solve(
         core,
-        n_outliers=None if kind == "data" else options.outliers,
-        l2=options.l2,
-        n_starts=options.starts,
-        random_state=options.seed,
-        max_iter=options.max_iter,
-        tol=options.tol,
+        n_outliers=None if kind == "data" else options.n_outliers,
+        random_state=options.random_state,
+        **given(options, GROUPS["solver"]),
     )
     share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
     model = model_state(core, solution, core.estimate(solution.theta, share), options.l2)
@@ -123,16 +132,15 @@ def _load_core(kind: str, options: Namespace) -> Coreset:
 
 def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
     """List the rows that were set aside, largest loss first: id, weight and loss."""
-    rows, names = np.searchsorted(core.ids, solution.outliers[:top]), core_names(core)  # sorted by id
-    losses = core.loss.values(solution.theta, core.X, core.y)[rows]
-    parts = core.ids[rows].tolist(), solution.aside.tolist(), losses.tolist()
+    ids, names = solution.outliers[:top], core_names(core)
+    losses = core.loss.values(solution.theta, core.X, core.y)[np.searchsorted(core.ids, ids)]  # sorted by id
     return [
         {"id": names.get(one, one), "weight": weight, "loss": loss}
-        for one, weight, loss in zip(*parts, strict=False)
+        for one, weight, loss in zip(ids.tolist(), solution.aside, losses, strict=False)
     ]
 
 
-@command("predict", "model", "data", output=(".parquet", ".csv", "-"))
+@command("predict", "model", "data", writes="output", suffixes=(".parquet", ".csv", "-"))
 def predict(options: Namespace) -> Result:
     """Predict every row of a file with a model.
 
@@ -215,7 +223,7 @@ def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> No
             writer.write_table(pa.table(columns, schema=schema))
 
 
-@command("certify", "core", "data", "--radius", "--probes", "--steps", "--seed", "columns")
+@command("certify", "core", "data", "search", "--seed", "columns")
 def certify(options: Namespace) -> Result:
     """Measure how far a coreset is from its data.
 
@@ -227,36 +235,41 @@ def certify(options: Namespace) -> Result:
     core = load_coreset(options.core)
     if encoding_in(core.metadata) is not None:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
-    points = _read_points(options, core, column_settings(options))
-    settings = {"radius": options.radius, "n_probes": options.probes, "ascent_steps": options.steps}
-    found = _certify(options, core, points, **settings)
+    found = _certify(core, options)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
     facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
     return repr(found), {**facts, **fields_of(found, *names)}
 
 
-def _read_points(options: Namespace, core: Coreset, columns: dict[str, Any]) -> WeightedPoints:
-    """Read all rows of the data, encoded like the coreset's."""
-    data = read_data(options.data, options.talk, encoding_in(core.metadata), columns, type(core.loss))
-    with bar(options.talk, "reading") as shown:
-        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
-    parts = sorted(part for one in found for part in one.items())
-    if not parts:
-        raise ValueError(f"{options.data} has no rows")
-    return WeightedPoints.concat([part for _, part in parts])
-
-
-def _certify(options: Namespace, core: Coreset, points: WeightedPoints, **settings: Any) -> Certificate:
+def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = None) -> Certificate:
+    """Certify a coreset on points, by default all rows of ``options.data``."""
     if core.anchor is None:
         raise ValueError(
             "the coreset has no anchor to certify around; duramen build finds one, as does "
             "duramen store reanchor for a store"
         )
-    X, y, weights = points.X, points.y, points.weights
-    return certificate.certify(core, X, y, weights, random_state=options.seed, **settings)
+    if points is None:
+        points = _read_points(core, options)
+    settings = given(options, (*GROUPS["search"], "--seed"))
+    return certificate.certify(core, points.X, points.y, points.weights, **settings)
 
 
-@command("report", "subject", "--data", "--certify", "--title", "--seed", output=(".html", ".htm"))
+def _read_points(core: Coreset, options: Namespace) -> WeightedPoints:
+    """Read all rows of the data, encoded like the coreset's."""
+    encoding, columns = encoding_in(core.metadata), column_settings(options)
+    data = read_data(options.data, options.talk, encoding, columns, core.loss)
+    with bar(options.talk, "reading") as shown:
+        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
+    parts = ChainMap(*found)
+    if not parts:
+        raise ValueError(f"{options.data} has no rows")
+    return WeightedPoints.concat([parts[first] for first in sorted(parts)])
+
+
+_REPORT = ("subject", "--data", "--certify", "--title", "--seed")
+
+
+@command("report", *_REPORT, writes="output", suffixes=(".html", ".htm"))
 def report(options: Namespace) -> Result:
     """Write an HTML page about a coreset or a store.
 
@@ -277,7 +290,7 @@ def report(options: Namespace) -> Result:
             core,
             live=store,
             title=options.title or source.name,
-            certificate=_certificate(options, core, store),
+            certificate=_certificate(core, store, options),
             encoding=encoding_in(core.metadata),
             names=core_names(core),
         ).encode()
@@ -287,13 +300,13 @@ def report(options: Namespace) -> Result:
     return f"written to {options.output}", facts
 
 
-def _certificate(options: Namespace, core: Coreset, store: Any) -> Certificate | None:
+def _certificate(core: Coreset, store: Any, options: Namespace) -> Certificate | None:
     """Certify on --data, or a store on its own points if that is quick or requested."""
     if options.data is not None:
-        return _certify(options, core, _read_points(options, core, {}))
+        return _certify(core, options)
     if core.anchor is None or store is None:
         return None
     if len(store) * core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was skipped; pass --certify")
         return None
-    return _certify(options, core, store.points())
+    return _certify(core, options, store.points())

@@ -44,7 +44,10 @@ _DASHED: dict[str, Any] = {"lw": 1.8, "ls": "--"}
 _LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
 
 
-@command("demo", "--rows", "--outliers", "--size", "--seed", "--picture", picture=(".png",))
+_OPTIONS = ("--rows", "--outliers", "--size", "--seed", "--picture")
+
+
+@command("demo", *_OPTIONS, writes="picture", suffixes=(".png",))
 def demo(options: Namespace) -> Result:
     """Compare fits of a million rows, some of them planted by an adversary.
 
@@ -54,7 +57,7 @@ def demo(options: Namespace) -> Result:
     example: duramen demo --rows 200000 --outliers 1% --picture demo.png
     """
     start, n, picture = time.perf_counter(), options.rows, options.picture
-    share = 0.02 if options.outliers is None else options.outliers
+    share = 0.02 if options.n_outliers is None else options.n_outliers
     if not 0 < share <= 0.2:
         raise ValueError(f"--outliers {share:g} must be above 0 and at most 0.2 (20%)")
     options.talk.say(
@@ -63,8 +66,8 @@ def demo(options: Namespace) -> Result:
     )
     with bar(options.talk, f"making {n:,} rows") as shown:
         shown.at(0.0)
-        sample = contaminate(n, share, options.seed)
-        fits, core = compare(sample, min(options.size or 4000, n // 5), options.seed, shown)
+        sample = contaminate(n, share, options.random_state)
+        fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
     drawn = _save_picture(sample, fits, core, picture)
     where = picture.resolve() if drawn else "needs matplotlib; pip install 'duramen[plot]'"
     seconds = time.perf_counter() - start

@@ -11,12 +11,13 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.cli.options import LOSSES, column_settings, loss_settings, make_loss, sampling_settings
+from duramen.cli.options import LOSSES, check_loss, column_settings, coreset_settings, make_loss
 from duramen.cli.output import Output, bar, fields_of, plain
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import loss_of, loss_state
@@ -69,47 +70,51 @@ def open_data(path: Path) -> Table:
 
 
 def read_data(
-    path: Path,
-    output: Output,
-    encoding: Encoding | None,
-    settings: dict[str, Any],
-    loss: type[Loss] | None = None,
-    n_classes: int | None = None,
+    path: Path, talk: Output, encoding: Encoding | None, columns: dict[str, Any], loss: Loss | None = None
 ) -> TableSource:
     """Open a table with an encoding; without one, learn it, and the classes if the loss has classes."""
-    from duramen.io import learn_encoding
-
     table = open_data(path)
     if encoding is None:
-        has_classes = loss is not None and loss.has_classes
-        with bar(output, "inspecting the columns") as shown:
-            encoding = learn_encoding(
-                table, **settings, each=lambda batch: advance(shown, batch), classes=has_classes
-            )
+        encoding = _learn(table, talk, columns, loss is not None and loss.has_classes)
         if loss is not None:
-            encoding = _with_labels(table, encoding, loss, n_classes)
+            encoding = _with_labels(table, encoding, loss)
     return TableSource(table, encoding)
 
 
-def _with_labels(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
+def learn_problem(path: Path, options: Namespace) -> tuple[TableSource, Loss]:
+    """Open a table, learn how to encode it, and make the loss, as the options specify."""
+    check_loss(options)
+    table = open_data(path)
+    encoding = _learn(table, options.talk, column_settings(options), LOSSES[options.loss].has_classes)
+    loss = make_loss(options, encoding.classes)
+    return TableSource(table, _with_labels(table, encoding, loss)), loss
+
+
+def _learn(table: Table, talk: Output, columns: dict[str, Any], classes: bool) -> Encoding:
+    from duramen.io import learn_encoding
+
+    with bar(talk, "inspecting the columns") as shown:
+        return learn_encoding(table, **columns, each=partial(advance, shown), classes=classes)
+
+
+def _with_labels(table: Table, encoding: Encoding, loss: Loss) -> Encoding:
     """Take labels as the loss needs them: numbers, or the right number of classes; refuse others."""
-    choice: Any = encoding.label_choice
+    choice = encoding.label_choice
     if choice is None:
         return encoding
     label, classes = f"{table.path.name}: the label {encoding.label!r}", choice.categories
     if not loss.has_classes and choice.of == "text":
         raise ValueError(
-            f"{label} holds text{table.why_text(choice.name) or f' ({classes[0]!r})'}, but {loss.__name__} "
-            "needs numbers; correct it (decimals take a point), or use a loss for classes, such as "
-            "--loss logistic"
+            f"{label} holds text{table.why_text(choice.name) or f' ({classes[0]!r})'}, but "
+            f"{type(loss).__name__} needs numbers; correct it (decimals take a point), or use a loss for "
+            "classes, such as --loss logistic"
         )
     signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
     if not loss.has_classes or (loss.classifies and signs):  # as they are
         return replace(encoding, label_choice=None)
-    expected = 2 if loss.classifies else n_classes or max(2, len(classes))
-    if len(classes) != expected:
+    if len(classes) != loss.n_classes:
         raise ValueError(
-            f"{label} has {len(classes)} classes ({few(classes, 3)}), but {expected} were expected; "
+            f"{label} has {len(classes)} classes ({few(classes, 3)}), but {loss.n_classes} were expected; "
             "learn from a file that has them all, or correct --classes (with --loss softmax)"
         )
     return encoding
@@ -127,12 +132,10 @@ def build_core(path: Path, options: Namespace) -> Coreset:
     """Build the coreset of a file as the options specify."""
     from duramen.coreset.build import robust_coreset
 
-    given, settings = loss_settings(options), column_settings(options)
-    data = read_data(path, options.talk, None, settings, LOSSES[options.loss], options.classes)
-    loss = make_loss(options.loss, given, data.classes)
+    data, loss = learn_problem(path, options)
     with bar(options.talk, "building") as shown:
         rows = Scan(data, shown.at_pass)
-        core = robust_coreset(rows, loss=loss, **sampling_settings(options))
+        core = robust_coreset(rows, loss=loss, **coreset_settings(options))
         names = rows.names_of(core.ids) if data.encoding.text_ids else None
     return _with_metadata(core, data.encoding.to_json(), names)
 

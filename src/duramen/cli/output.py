@@ -31,21 +31,18 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print text for the user."""
-        if self.json or self.quiet:
-            return
-        if self.aside:
+        if self.aside and not self.quiet:
             print(text, file=sys.stderr, flush=True)
-        else:
+        elif not (self.json or self.quiet):
             write(f"{text}\n")
 
-    def warn(self, text: str) -> None:
-        """Warn on standard error, in one line, and only once."""
-        line = " ".join(text.split())
-        if line in self.warnings:
-            return
-        self.warnings.append(line)
-        if not self.quiet:
-            print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
+    def warn(self, text: Warning | str, *place: Any) -> None:
+        """Warn on standard error, in one line, and only once; can replace ``warnings.showwarning``."""
+        line = " ".join(str(text).split())
+        if line not in self.warnings:
+            self.warnings.append(line)
+            if not self.quiet:
+                print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
     def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
         """Print the result of a command: text for people, by default of its facts, or one JSON object."""
@@ -128,10 +125,6 @@ def _words(value: Any, number: bool = True) -> str:
     return shorten(value, 80)
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C that was handled cleanly; the message says how far the command got."""
-
-
 _pressed, _deferred = threading.Event(), threading.Event()
 
 
@@ -190,19 +183,9 @@ _HINTS = {  # as duramen.errors.HINTS
 _EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
 
 
-def describe_error(error: BaseException) -> tuple[str, bool]:
-    """Describe an error in one line, and whether it is of a kind that the library raises.
-
-    Examples
-    --------
-    >>> describe_error(KeyError("id 7 is not here"))
-    ('id 7 is not here', True)
-    >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
-    ('rows.csv: no such file or directory', True)
-    >>> describe_error(AssertionError("1: an id would occur twice"))[0]
-    'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
-    """
-    expected, text = isinstance(error, _EXPECTED), str(error)
+def describe_error(error: BaseException) -> tuple[str, int]:
+    """Describe an error in one line; also return the exit code."""
+    code, text = 2, str(error)
     if isinstance(error, RowError):
         text = error.message(_HINTS)
     elif isinstance(error, KeyError) and error.args:
@@ -211,6 +194,9 @@ def describe_error(error: BaseException) -> tuple[str, bool]:
         text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory: {text}; use fewer rows"
-    elif not expected:
+    elif isinstance(error, KeyboardInterrupt):
+        code, text = 130, text or "interrupted"
+    elif not isinstance(error, _EXPECTED):
+        code = 1
         text = f"unexpected {type(error).__name__}: {text}; DURAMEN_DEBUG=1 shows where it came from"
-    return " ".join(text.split()) or type(error).__name__, expected
+    return " ".join(text.split()) or type(error).__name__, code

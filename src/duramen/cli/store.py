@@ -23,21 +23,21 @@ from duramen.cli.files import (
     core_facts,
     core_of,
     encoding_in,
+    learn_problem,
     names_in,
     open_data,
     read_data,
 )
 from duramen.cli.options import (
-    LOSSES,
     Command,
     Result,
+    check_loss,
     column_settings,
     command,
-    loss_settings,
+    coreset_settings,
     make_loss,
-    sampling_settings,
 )
-from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
+from duramen.cli.output import bar, defer_interrupts, describe_error, fields_of
 from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
@@ -70,7 +70,7 @@ def _rows(n: int) -> str:
 _INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
 
 
-@command("store init", *_INIT, store=())
+@command("store init", *_INIT, writes="store")
 def init(options: Namespace) -> Result:
     """Create a new, empty store.
 
@@ -79,16 +79,17 @@ def init(options: Namespace) -> Result:
 
     example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
     """
-    given, settings, sample = loss_settings(options), column_settings(options), getattr(options, "from")
-    encoding = None
-    if sample is not None:
-        kind = LOSSES[options.loss]
-        encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
-    loss = make_loss(options.loss, given, None if encoding is None else encoding.classes)
-    stored = {"loss": loss, "engine": options.engine, "audit": options.audit, **sampling_settings(options)}
-    with open_store(options.store, create=True, **stored) as store, store.transaction():
-        store.note("columns", settings)
-        store.note("encoding", encoding and encoding.to_json())
+    source, encoding = getattr(options, "from"), None
+    if source is None:
+        check_loss(options)
+        loss = make_loss(options, None)
+    else:
+        data, loss = learn_problem(source, options)
+        encoding = data.encoding.to_json()
+    asked = {"engine": options.engine, "audit": options.audit, **coreset_settings(options)}
+    with open_store(options.store, create=True, loss=loss, **asked) as store, store.transaction():
+        store.note("columns", column_settings(options))
+        store.note("encoding", encoding)
     learned = "learned" if encoding else "learned from the first file"
     text = f"{options.store}: a store for {loss!r}; its columns are {learned}"
     return text, {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
@@ -116,9 +117,8 @@ def insert(store: Any, options: Namespace) -> Result:
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
     """Open the file with the store's encoding, or learn one if there is none."""
-    loss, settings = store.loss, store.notes.get("columns") or {}
-    n_classes = loss.n_classes if loss.has_classes else None
-    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
+    columns = store.notes.get("columns") or {}
+    return read_data(options.data, options.talk, encoding_in(store.notes), columns, store.loss)
 
 
 def _feed(
@@ -126,12 +126,6 @@ def _feed(
 ) -> Result:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
     start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
-
-    def so_far() -> str:
-        if options.atomic or place == options.skip:
-            return f"nothing was {done}"
-        return f"{place - options.skip:,} rows were {done} before; continue with --skip {place}"
-
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
@@ -142,10 +136,13 @@ def _feed(
                         raise error.at(batch.place) from None
                     place = batch.first + len(batch)
                     advance(shown, batch)
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; {so_far()}") from None
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise ValueError(f"{describe_error(error)[0]}; {so_far()}") from error
+        except (KeyboardInterrupt, ValueError, TypeError, KeyError, OSError) as error:
+            n = 0 if options.atomic else place - options.skip
+            so_far = f"nothing was {done}"
+            if n:
+                so_far = f"{n:,} rows were {done} before; continue with --skip {place}"
+            kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError
+            raise kind(f"{describe_error(error)[0]}; {so_far}") from error
     n, seconds = place - options.skip, time.perf_counter() - start
     if not n:
         options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
@@ -238,7 +235,7 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     return f"weight {store.n_outliers:,.6g} may be set aside", {}
 
 
-@_command("coreset", output=(".parquet",))
+@_command("coreset", writes="output", suffixes=(".parquet",))
 def coreset(store: Any, options: Namespace) -> Result:
     """Write the coreset of a store.
 
@@ -251,7 +248,7 @@ def coreset(store: Any, options: Namespace) -> Result:
     return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
 
 
-@_command("backup", "copy", copy=())
+@_command("backup", "copy", writes="copy")
 def backup(store: Any, options: Namespace) -> Result:
     """Copy a store, also while it is in use.
 
