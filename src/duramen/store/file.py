@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 from uuid import UUID
 
 import numpy as np
@@ -31,6 +31,8 @@ from duramen.store.connection import (
     sqlite_errors,
 )
 from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
+
+Metadata: TypeAlias = dict[str, Any]  # JSON values by name
 
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
@@ -163,9 +165,9 @@ class StoreFile:
         self.inode = inode(path)
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
-        self.totals: dict[str, Any] = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
+        self.totals: Metadata = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    def open(self, fresh: dict[str, Any] | None = None) -> None:
+    def open(self, fresh: Metadata | None = None) -> None:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
@@ -241,6 +243,11 @@ class StoreFile:
         if self.log_has_traces:
             with suppress(OSError, DamagedStoreError):
                 self.empty_log(wait=False)
+
+    @property
+    def n_changes(self) -> int:
+        """How many records were written so far, also those of transactions that were undone."""
+        return self._connection.total_changes
 
     @property
     def version(self) -> Any:
@@ -374,7 +381,7 @@ class StoreFile:
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
-    def read(self) -> tuple[dict[str, Any], int, Iterator[Block]]:
+    def read(self) -> tuple[Metadata, int, Iterator[Block]]:
         """Read metadata, the number of points, and the points, which are checked while they are read.
 
         Their ``epochs`` are whether they changed since the anchor.
@@ -387,7 +394,7 @@ class StoreFile:
         dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
         return metadata, int(totals["n_points"]), dated
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Metadata:
         """Read all metadata."""
         metadata = {}
         for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
