@@ -116,6 +116,7 @@ class Connection(sqlite3.Connection):
     """An open file; ``run`` and ``run_many`` translate SQLite's errors."""
 
     path: Path
+    immutable = False  # opened as a file that does not change
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows."""

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, final
 from uuid import UUID
@@ -48,35 +48,27 @@ def has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _connect_writer(path: Path, synchronous: str) -> Connection:
-    """Open for writing, with a log that every commit is synced to; deleted content is overwritten."""
-    log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
-    layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
-    return connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+def _connect_reader(path: Path) -> Connection:
+    """Open for reading; in a folder that is not writable, as a file that does not change.
 
-
-def _connect_reader(path: Path) -> tuple[Connection, bool]:
-    """Open for reading; also return whether it was opened as a file that does not change.
-
-    It is if its folder is not writable. Otherwise it is opened as if for writing, so that SQLite
-    cleans up after the last user.
+    Elsewhere it is opened as if for writing, so that SQLite cleans up after the last user.
     """
     with suppress(OSError):
-        return connect(path, "mode=rw", "query_only = ON"), False
+        return connect(path, "mode=rw", "query_only = ON")
     try:
-        return connect(path, "mode=ro", "query_only = ON"), False
+        return connect(path, "mode=ro", "query_only = ON")
     except OSError:
         if has_log(path):
             raise
-    return connect(path, "mode=ro&immutable=1", "query_only = ON"), True
+    connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
+    connection.immutable = True
+    return connection
 
 
 # tables
 
-_METADATA = "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL"  # seal: a checksum
-_TABLES = {
-    "facts": _METADATA,
-    "spare": _METADATA,  # empty; version 0.1 writes it
+_TABLES = {  # seal: a checksum
+    "facts": "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL",
     "blocks": "number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, content BLOB NOT NULL",
     "members": "id INTEGER PRIMARY KEY, block INTEGER NOT NULL",
     "names": "id INTEGER PRIMARY KEY, name BLOB NOT NULL",
@@ -89,7 +81,7 @@ _PUT = (
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
 )
 METADATA = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
-_NO_ROWS = RowLayout(0, np.dtype(np.float64), labelled=False)
+_NO_ROWS = RowLayout(0, float, labelled=False)
 
 
 def create_tables(connection: Connection) -> None:
@@ -126,8 +118,8 @@ def _text_checksum(name: str, text: str) -> int:
     return zlib.crc32(text.encode(), zlib.crc32(name.encode()))
 
 
-def _deletion_checksum(number: int, packed: Any, time: str) -> int:
-    return zlib.crc32(repr((number, packed, time)).encode())
+def _deletion_checksum(*record: Any) -> int:
+    return zlib.crc32(repr(record).encode())
 
 
 def _count_and_sum(ids: Collection[int]) -> list[int]:
@@ -153,15 +145,17 @@ class StoreFile:
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
         refuse_inherited(path)
-        self._lock = None if read_only else WriterLock(path)
-        self.log_has_traces = not read_only and has_log(path)  # of what was deleted
-        try:
-            self._connection, self._immutable = (
-                _connect_reader(path) if read_only else (_connect_writer(path, synchronous), False)
-            )
-        except BaseException:
-            self._release()
-            raise
+        with ExitStack() as stack:
+            if read_only:
+                self.log_has_traces = False
+                self._connection = _connect_reader(path)
+            else:
+                stack.callback(WriterLock(path).release)
+                self.log_has_traces = has_log(path)  # of what was deleted
+                log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
+                layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
+                self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+            self._release = stack.pop_all().close
         self.inode = inode(path)
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
@@ -193,7 +187,6 @@ class StoreFile:
 
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
-        self._connection.run(f"CREATE TABLE spare ({_METADATA})")
         self.put("history", [])
         with damage_errors(self.path):
             anchor = self.metadata()["anchor"]
@@ -235,7 +228,7 @@ class StoreFile:
             busy = self._connection.number("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._connection.set(f"busy_timeout = {int(1000 * WAIT)}")
-        self.log_has_traces = self.log_has_traces and bool(busy)
+        self.log_has_traces &= bool(busy)
         return not busy
 
     def clear_traces(self) -> None:
@@ -256,9 +249,9 @@ class StoreFile:
 
     def reconnect(self) -> None:
         """Open the file again, if it was opened as one that does not change."""
-        if self._immutable:
+        if self._connection.immutable:
             self._connection.close()
-            self._connection, self._immutable = _connect_reader(self.path)
+            self._connection = _connect_reader(self.path)
 
     def pack(self) -> None:
         """Put points into as few blocks as possible, and erase all traces of deleted records.
@@ -266,8 +259,7 @@ class StoreFile:
         Gaps in old pages may hold copies of records deleted since; they are
         overwritten when the old tables are dropped.
         """
-        with damage_errors(self.path):
-            self.blocks.join_small(at_least=0)
+        self.blocks.join_small(at_least=0)
         for table, columns in _TABLES.items():
             if table != "blocks":
                 self._connection.run(f"CREATE TABLE rebuilt ({columns})")
@@ -287,7 +279,7 @@ class StoreFile:
         """
         self._refuse_moved()
         _refuse_existing(target)
-        source, _ = _connect_reader(self.path)
+        source = _connect_reader(self.path)
         try:
             with closing(source), replacing(target) as file, sqlite_errors(target):
                 Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
@@ -308,10 +300,6 @@ class StoreFile:
         finally:
             self._release()
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-
     # writing
 
     def put(self, name: str, value: Any) -> None:
@@ -321,8 +309,7 @@ class StoreFile:
 
     def add(self, block: Block, names: dict[int, Any] | None) -> None:
         """Add new points, with their names."""
-        with damage_errors(self.path):
-            self.blocks.add(self._dated(block))
+        self.blocks.add(self._dated(block))
         if names is not None:
             pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
             self._connection.run_many("INSERT INTO names VALUES (?, ?)", pairs)
@@ -333,14 +320,12 @@ class StoreFile:
 
     def replace(self, block: Block) -> None:
         """Replace the points with the same ids."""
-        with damage_errors(self.path):
-            self.blocks.replace(self._dated(block))
+        self.blocks.replace(self._dated(block))
         self._delete("sample", block["ids"])
 
     def remove(self, ids: Array) -> None:
         """Remove points, with their names."""
-        with damage_errors(self.path):
-            self.blocks.remove(ids)
+        self.blocks.remove(ids)
         self._delete("sample", ids)
         self._delete("names", ids)
 
@@ -387,8 +372,10 @@ class StoreFile:
         Their ``epochs`` are whether they changed since the anchor.
         """
         metadata = self.metadata()
-        self.totals, layout = metadata["ledger"], metadata["state"]["gate"]
-        self.blocks = Blocks(self._connection, RowLayout.from_json(layout) if layout else _NO_ROWS)
+        self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
+        if gate:
+            layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"])
+        self.blocks = Blocks(self._connection, layout)
         totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
         epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
         dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)

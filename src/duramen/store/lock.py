@@ -62,14 +62,13 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._store = path
-        self._path = path.with_name(f"{path.name}-lock")
+        self._store, self._path = path, path.with_name(f"{path.name}-lock")
+        self._holder = f"process {os.getpid()} on {socket.gethostname()},"
         self._handle: int | None = self._acquire()
-        text = f"process {os.getpid()} on {socket.gethostname()}, since {now()},"
         with suppress(OSError):  # a full disk: the lock works without the text, too
             os.ftruncate(self._handle, 0)
             os.lseek(self._handle, 0, os.SEEK_SET)
-            os.write(self._handle, text.encode())
+            os.write(self._handle, f"{self._holder} since {now()},".encode())
         _locks.add(self)
 
     def _acquire(self) -> int:
@@ -79,11 +78,11 @@ class WriterLock:
             try:
                 _lock_file(handle)
             except OSError as error:
-                holder = self._holder()
                 os.close(handle)
                 raise StoreLockedError(
                     errno.EAGAIN,
-                    f"{holder} has it open for writing; close it there first, or open it with read_only=True",
+                    f"{self._other_holder()} has it open for writing; close it there first, or open it with "
+                    "read_only=True",
                     str(self._store),
                 ) from error
             with suppress(FileNotFoundError):
@@ -105,13 +104,12 @@ class WriterLock:
                 str(self._store),
             ) from error
 
-    def _holder(self) -> str:
-        try:
+    def _other_holder(self) -> str:
+        with suppress(OSError, ValueError):
             text = self._path.read_text()
-        except (OSError, ValueError):
-            text = ""
-        mine = text.startswith(f"process {os.getpid()} on {socket.gethostname()},")
-        return "this " * mine + text if text.startswith("process ") else "another process"
+            if text.startswith("process "):
+                return f"this {text}" if text.startswith(self._holder) else text
+        return "another process"
 
     def release(self) -> None:
         """Release the lock."""
