@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from duramen.cli import commands, demo, store  # noqa: F401  (which adds their commands)
-from duramen.cli.options import PARSER, Parser, Result, check_output, command, walk
-from duramen.cli.output import Output, describe_error, note_interrupts, write
+from duramen.cli.options import PARSER, Parser, check_output, command, walk
+from duramen.cli.output import Fields, Output, describe_error, note_interrupts, write
 from duramen.extras import needed
 
 __all__ = ["main", "make_parser"]
@@ -50,7 +50,7 @@ def _run(options: Namespace) -> None:
             warnings.simplefilter("ignore", kind)
         warnings.showwarning = options.talk.warn
         check_output(options)
-        options.talk.result(options.command, *options.run(options))
+        options.talk.result(options.command, options.run(options))
 
 
 def make_parser() -> Parser:
@@ -59,7 +59,7 @@ def make_parser() -> Parser:
 
 
 @command("completion", "shell")
-def completion(options: Namespace) -> Result:
+def completion(options: Namespace) -> Fields:
     """Print a script that completes commands, options and files in a shell.
 
     To use it in every shell, put into ~/.bashrc: eval "$(duramen completion bash)"; into ~/.zshrc,
@@ -74,4 +74,5 @@ def completion(options: Namespace) -> Result:
             if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     script = shtab.complete(PARSER, options.shell)
-    return script, {"shell": options.shell, "script": script}
+    options.talk.say(script)
+    return {"shell": options.shell, "script": script}

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from duramen import certificate
+from duramen.certificate import Certificate
 from duramen.cli.files import (
     KINDS,
     Model,
@@ -36,25 +37,20 @@ from duramen.cli.options import (
     COLUMNS,
     FIXED,
     GROUPS,
-    Result,
     column_settings,
     command,
     given,
     refuse_options,
 )
-from duramen.cli.output import bar, fields_of, write
-from duramen.coreset.coreset import load_coreset
+from duramen.cli.output import Fields, bar, fields_of, write
+from duramen.coreset.coreset import Coreset, load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
+from duramen.solvers.solve import Solution, solve
 from duramen.store.store import open_store
-
-if TYPE_CHECKING:
-    from duramen.certificate import Certificate
-    from duramen.coreset.coreset import Coreset
-    from duramen.solvers.solve import Solution
 
 _LEARNING = ("learning problem", "columns", "coreset")
 _NOT_SHOWN = ("format", "version", "made_by", "encoding")  # of a model, in the JSON of fit
@@ -62,7 +58,7 @@ _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
 @command("build", "data", *_LEARNING, writes="output", suffixes=(".parquet",))
-def build(options: Namespace) -> Result:
+def build(options: Namespace) -> Fields:
     """Build a coreset of data.
 
     The data are read in batches, twice. The coreset is a small set of weighted rows that
@@ -74,13 +70,13 @@ def build(options: Namespace) -> Result:
     start = time.perf_counter()
     core = build_core(options.data, options)
     core.save(options.output)
-    return "", {"core": options.output, "seconds": time.perf_counter() - start, **core_facts(core)}
+    return {"core": options.output, "seconds": time.perf_counter() - start, **core_facts(core)}
 
 
 @command(
     "fit", "source", "--top", "solver", *_LEARNING, required=False, writes="output", suffixes=(".json",)
 )
-def fit(options: Namespace) -> Result:
+def fit(options: Namespace) -> Fields:
     """Fit a model to a coreset, a store or data.
 
     The outliers are set aside and listed. From data, a coreset is built first, as by duramen
@@ -88,8 +84,6 @@ def fit(options: Namespace) -> Result:
 
     example: duramen fit core.parquet -o model.json
     """
-    from duramen.solvers.solve import solve
-
     start, kind = time.perf_counter(), kind_of(options.source)
     core = _load_core(kind, options)
     solution = solve(
@@ -102,7 +96,7 @@ def fit(options: Namespace) -> Result:
     model = model_state(core, solution, core.estimate(solution.theta, share), options.l2)
     if options.output is not None:
         write_model(options.output, model)
-    return "", {
+    return {
         "source": options.source,
         "kind": kind,
         "model": options.output,
@@ -130,7 +124,7 @@ def _load_core(kind: str, options: Namespace) -> Coreset:
         return core_of(store)
 
 
-def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
+def _set_aside(core: Coreset, solution: Solution, top: int) -> list[Fields]:
     """List the rows that were set aside, largest loss first: id, weight and loss."""
     ids, names = solution.outliers[:top], core_names(core)
     losses = core.loss.values(solution.theta, core.X, core.y)[np.searchsorted(core.ids, ids)]  # sorted by id
@@ -141,7 +135,7 @@ def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, An
 
 
 @command("predict", "model", "data", writes="output", suffixes=(".parquet", ".csv", "-"))
-def predict(options: Namespace) -> Result:
+def predict(options: Namespace) -> Fields:
     """Predict every row of a file with a model.
 
     The file is read in batches, and one line is written per row: its id, and a class with
@@ -158,25 +152,23 @@ def predict(options: Namespace) -> Result:
     model = read_model(options.model)
     data = _data_for(model, options)
     facts = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}
-    with bar(options.talk, "predicting") as shown:
+    with bar(options.talk, "predicting") as shown, nullcontext() if to_stdout else replacing(output) as file:
         batches = _predictions(model, data, shown, facts)
-        if to_stdout:
+        if file is None:
             for text in _csv(batches):
                 write(text)
+        elif output.suffix.lower() == ".csv":
+            file.writelines(text.encode() for text in _csv(batches))
         else:
-            with replacing(output) as file:
-                if output.suffix.lower() == ".csv":
-                    file.writelines(text.encode() for text in _csv(batches))
-                else:
-                    _write_parquet(file, batches, model.classes)
-    to_file = "" if to_stdout else f", written to {output}"
-    return f"{facts['n_rows']:,} rows predicted{to_file}", facts
+            _write_parquet(file, batches, model.classes)
+    options.talk.say(f"{facts['n_rows']:,} rows predicted{'' if to_stdout else f', written to {output}'}")
+    return facts
 
 
 Batches = Iterator[dict[str, list[Any]]]
 
 
-def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, Any]) -> Batches:
+def _predictions(model: Model, data: TableSource, shown: Bar, facts: Fields) -> Batches:
     """Read and predict batch by batch; note the columns and the number of rows among the facts."""
     for batch, rows in data.encoding.read(data.table):
         end = batch.first + len(batch)
@@ -224,7 +216,7 @@ def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> No
 
 
 @command("certify", "core", "data", "search", "--seed", "columns")
-def certify(options: Namespace) -> Result:
+def certify(options: Namespace) -> Fields:
     """Measure how far a coreset is from its data.
 
     The objective on the coreset is compared with that on the data, at random parameters around
@@ -237,8 +229,9 @@ def certify(options: Namespace) -> Result:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
     found = _certify(core, options)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
+    options.talk.say(repr(found))
     facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
-    return repr(found), {**facts, **fields_of(found, *names)}
+    return {**facts, **fields_of(found, *names)}
 
 
 def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = None) -> Certificate:
@@ -270,7 +263,7 @@ _REPORT = ("subject", "--data", "--certify", "--title", "--seed")
 
 
 @command("report", *_REPORT, writes="output", suffixes=(".html", ".htm"))
-def report(options: Namespace) -> Result:
+def report(options: Namespace) -> Fields:
     """Write an HTML page about a coreset or a store.
 
     The page needs no network. It shows contents, layers, threshold, weights, a picture, which
@@ -296,8 +289,7 @@ def report(options: Namespace) -> Result:
         ).encode()
     with replacing(options.output) as file:
         file.write(html)
-    facts = {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
-    return f"written to {options.output}", facts
+    return {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
 
 
 def _certificate(core: Coreset, store: Any, options: Namespace) -> Certificate | None:

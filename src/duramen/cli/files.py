@@ -12,28 +12,29 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from duramen.arrays import Array, Rows
 from duramen.cli.options import LOSSES, check_loss, column_settings, coreset_settings, make_loss
-from duramen.cli.output import Output, bar, fields_of, plain
+from duramen.cli.output import Fields, Output, bar, fields_of, plain
+from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
+from duramen.coreset.estimate import Estimate
 from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
 from duramen.files import checksum, replacing
+from duramen.io import Encoding, Table, learn_encoding, open_table
+from duramen.io.encoding import category_text
 from duramen.io.formats import is_pattern
 from duramen.io.scan import Scan, TableSource
+from duramen.losses import Loss
 from duramen.progress import Bar
+from duramen.solvers.solve import Solution
 from duramen.text import few
-
-if TYPE_CHECKING:
-    from duramen.arrays import Array, Rows
-    from duramen.coreset.estimate import Estimate
-    from duramen.io import Encoding, Table
-    from duramen.losses import Loss
-    from duramen.solvers.solve import Solution
 
 KINDS = {"store": "store", "core": "coreset", "model": "model"}
 _FORMAT, _VERSION = "duramen model", 1
@@ -61,8 +62,6 @@ def kind_of(source: Path) -> str:
 
 def open_data(path: Path) -> Table:
     """Open a table; refuse duramen's own files, which are not tables of rows."""
-    from duramen.io import open_table
-
     kind = kind_of(path)
     if kind != "data":
         raise ValueError(f"{path} is a {KINDS[kind]}, but data are needed here; name the file with the rows")
@@ -70,7 +69,7 @@ def open_data(path: Path) -> Table:
 
 
 def read_data(
-    path: Path, talk: Output, encoding: Encoding | None, columns: dict[str, Any], loss: Loss | None = None
+    path: Path, talk: Output, encoding: Encoding | None, columns: Fields, loss: Loss | None = None
 ) -> TableSource:
     """Open a table with an encoding; without one, learn it, and the classes if the loss has classes."""
     table = open_data(path)
@@ -90,9 +89,7 @@ def learn_problem(path: Path, options: Namespace) -> tuple[TableSource, Loss]:
     return TableSource(table, _with_labels(table, encoding, loss)), loss
 
 
-def _learn(table: Table, talk: Output, columns: dict[str, Any], classes: bool) -> Encoding:
-    from duramen.io import learn_encoding
-
+def _learn(table: Table, talk: Output, columns: Fields, classes: bool) -> Encoding:
     with bar(talk, "inspecting the columns") as shown:
         return learn_encoding(table, **columns, each=partial(advance, shown), classes=classes)
 
@@ -130,8 +127,6 @@ def advance(shown: Bar, batch: Any) -> None:
 
 def build_core(path: Path, options: Namespace) -> Coreset:
     """Build the coreset of a file as the options specify."""
-    from duramen.coreset.build import robust_coreset
-
     data, loss = learn_problem(path, options)
     with bar(options.talk, "building") as shown:
         rows = Scan(data, shown.at_pass)
@@ -155,8 +150,6 @@ def _with_metadata(core: Coreset, encoding: Any, names: Iterable[str] | None) ->
 
 def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:
     """Return the encoding in the metadata of a coreset, or in the notes of a store."""
-    from duramen.io import Encoding
-
     state = (notes or {}).get("encoding")
     return None if state is None else Encoding.from_json(state)
 
@@ -175,7 +168,7 @@ def names_in(store: Any, ids: Array) -> list[str] | None:
         return None
 
 
-def core_facts(core: Coreset) -> dict[str, Any]:
+def core_facts(core: Coreset) -> Fields:
     """Return the JSON fields about a coreset."""
     names = ("n_points", "total_weight", "n_outliers", "n_suspected", "threshold", "sampler", "calibrated")
     facts = fields_of(core, *names)
@@ -188,7 +181,7 @@ def core_facts(core: Coreset) -> dict[str, Any]:
 class Model:
     """A fitted model, from its JSON types; raises ValueError or KeyError if a field is missing or wrong."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
+    def __init__(self, state: Fields) -> None:
         if state["version"] != _VERSION:
             raise ValueError(f"its version is {state['version']!r}, newer than this library reads")
         if state.get("crc32") not in (None, checksum(state)):  # raises if a number is not finite
@@ -215,8 +208,6 @@ class Model:
         As :meth:`duramen.Loss.predictions`, with the classes themselves as ``class``, and
         ``probability=NAME`` for each of them.
         """
-        from duramen.io.encoding import category_text
-
         found = self.loss.predictions(self.theta, np.asarray(X, dtype=np.float64))
         if self.classes is not None:
             found["class"] = np.array(self.classes, dtype=object)[found["class"]]
@@ -225,10 +216,8 @@ class Model:
         return found
 
 
-def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float) -> dict[str, Any]:
+def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float) -> Fields:
     """Describe the model of a solution on a coreset in JSON types."""
-    from duramen import __version__
-
     encoding = encoding_in(core.metadata)
     classes = None if encoding is None else encoding.classes
     if classes is None and core.loss.has_classes:  # the numbers that the labels are
@@ -237,7 +226,7 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
     return {
         "format": _FORMAT,
         "version": _VERSION,
-        "made_by": f"duramen {__version__}",
+        "made_by": f"duramen {version('duramen')}",
         "loss": loss_state(solution.loss),
         "columns": core.columns,
         "classes": classes,
@@ -252,7 +241,7 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
     }
 
 
-def write_model(path: Path, state: dict[str, Any]) -> None:
+def write_model(path: Path, state: Fields) -> None:
     """Write a model; an existing file is replaced once all is written."""
     text = json.dumps({**state, "crc32": checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
     with replacing(path) as file:

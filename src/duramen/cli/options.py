@@ -15,50 +15,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from duramen.cli.output import write
+from duramen import losses
+from duramen.cli.output import Fields, write
 from duramen.files import check_place
-from duramen.losses import (
-    BregmanLoss,
-    HuberLoss,
-    KMeansLoss,
-    KMedianLoss,
-    LogisticLoss,
-    Loss,
-    PoissonLoss,
-    QuantileLoss,
-    SmoothHingeLoss,
-    SoftmaxLoss,
-    SquaredLoss,
-    TruthDiscoveryLoss,
-)
+from duramen.losses import Loss
 
-Result: TypeAlias = tuple[str, dict[str, Any]]  # of a command: text for people, and fields for JSON
-Command: TypeAlias = Callable[[Namespace], Result]
+Command: TypeAlias = Callable[[Namespace], Fields]  # returns the fields of the result
 
 LOSSES: dict[str, type[Loss]] = {
-    "logistic": LogisticLoss,
-    "hinge": SmoothHingeLoss,
-    "softmax": SoftmaxLoss,
-    "squared": SquaredLoss,
-    "huber": HuberLoss,
-    "quantile": QuantileLoss,
-    "poisson": PoissonLoss,
-    "kmeans": KMeansLoss,
-    "kmedian": KMedianLoss,
-    "bregman": BregmanLoss,
-    "truth": TruthDiscoveryLoss,
+    "logistic": losses.LogisticLoss,
+    "hinge": losses.SmoothHingeLoss,
+    "softmax": losses.SoftmaxLoss,
+    "squared": losses.SquaredLoss,
+    "huber": losses.HuberLoss,
+    "quantile": losses.QuantileLoss,
+    "poisson": losses.PoissonLoss,
+    "kmeans": losses.KMeansLoss,
+    "kmedian": losses.KMedianLoss,
+    "bregman": losses.BregmanLoss,
+    "truth": losses.TruthDiscoveryLoss,
 }
+_FIELDS = ("--k", "--classes", "--huber-delta", "--quantile", "--divergence", "--no-intercept")
 COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
 GROUPS = {
-    "learning problem": (
-        "--loss",
-        "--k",
-        "--classes",
-        "--huber-delta",
-        "--quantile",
-        "--divergence",
-        "--no-intercept",
-    ),
+    "learning problem": ("--loss", *_FIELDS),
     "columns": COLUMNS,
     "coreset": ("--size", "--outliers", "--sampler", "--suspects", "--no-calibrate", "--seed"),
     "solver": ("--l2", "--starts", "--max-iter", "--tol"),
@@ -66,7 +46,6 @@ GROUPS = {
     "reading": ("--batch", "--atomic", "--skip"),
 }
 """Options that are added together, by the title of their group."""
-_FIELDS = GROUPS["learning problem"][1:]  # options that set a field of the loss
 FIXED = (*GROUPS["learning problem"], *COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
 """Options of what has been decided once there is a coreset."""
 _ARGUMENTS = {  # of the library, where an option has another name
@@ -83,13 +62,7 @@ _ARGUMENTS = {  # of the library, where an option has another name
 
 
 def names(text: str) -> list[str]:
-    """Read names of columns: separated by commas, in double quotes where a name has one.
-
-    Examples
-    --------
-    >>> names('age,"income, net",colour')
-    ['age', 'income, net', 'colour']
-    """
+    """Read names of columns: separated by commas, in double quotes where a name has one."""
     found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
     if not found:
         raise ArgumentTypeError(f"{text!r} names no column; pass names such as age,income")
@@ -97,13 +70,7 @@ def names(text: str) -> list[str]:
 
 
 def outliers(text: str) -> float:
-    """Read the outliers to set aside: 2% and 0.02 are fractions, 1 and more a count.
-
-    Examples
-    --------
-    >>> outliers("2%"), outliers("0.02"), outliers("400")
-    (0.02, 0.02, 400.0)
-    """
+    """Read the outliers to set aside: 2% and 0.02 are fractions, 1 and more a count."""
     least, unit = (100, 100) if text.endswith("%") else (math.inf, 1)
     with suppress(ValueError):
         if 0 <= float(text.removesuffix("%")) < least:
@@ -219,7 +186,7 @@ class Parser(argparse.ArgumentParser):
         """Add an option of the table, to a group of options if there is one."""
         row = _OPTIONS[option]
         help, kind, metavar, default = row + _REST[len(row) - 1 :]
-        settings: dict[str, Any] = {"help": help, "default": default}
+        settings: Fields = {"help": help, "default": default}
         if isinstance(kind, bool):
             settings |= {"action": "store_const", "const": kind}
         elif isinstance(kind, tuple):
@@ -263,18 +230,10 @@ def command(
 ) -> Callable[[Command], Command]:
     """Make a function a command; its docstring, ending in an example, is its help.
 
-    Parameters
-    ----------
-    name : str
-        As it is called, such as "store init". The help of a group is the docstring of the module.
-    *options : str
-        From the table, or the titles of groups.
-    required : bool
-        Whether --output and --loss are, where it takes them.
-    writes : str
-        The argument that names the file to write, if there is one: "output" is -o.
-    suffixes : tuple of str
-        Which suffixes that file may have; none: any.
+    Its options are from the table, or titles of groups; ``required`` says whether --output and --loss
+    are, where it takes them. ``writes`` is the argument that names the file to write ("output" is -o),
+    and ``suffixes`` are those that the file may have, or none for any. A group of commands, such as
+    "store init", has its help from the module.
     """
 
     def add(run: Command) -> Command:
@@ -320,19 +279,19 @@ def argument_of(option: str) -> str:
     return _ARGUMENTS.get(option, option.lstrip("-").replace("-", "_"))
 
 
-def given(options: Namespace, names: Iterable[str]) -> dict[str, Any]:
+def given(options: Namespace, names: Iterable[str]) -> Fields:
     """Return those of some options that the command has and that were given, as arguments of the library."""
     arguments = {argument_of(one) for one in names}
     return {name: value for name, value in vars(options).items() if name in arguments and value is not None}
 
 
-def column_settings(options: Namespace) -> dict[str, Any]:
+def column_settings(options: Namespace) -> Fields:
     """Return the options of the columns as arguments of ``learn_encoding``."""
     settings = given(options, COLUMNS)
     return settings | {"one_hot": "auto"} if settings.get("one_hot") == ["auto"] else settings
 
 
-def coreset_settings(options: Namespace) -> dict[str, Any]:
+def coreset_settings(options: Namespace) -> Fields:
     """Return the options of the coreset as arguments of the library."""
     return {"size": 4000, **given(options, GROUPS["coreset"])}
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from duramen.errors import RowError
 from duramen.files import naming
 from duramen.progress import Bar
 from duramen.text import shorten
+
+Fields: TypeAlias = dict[str, Any]  # of a result or a record, by name
 
 
 @dataclass
@@ -27,10 +29,12 @@ class Output:
     json: bool = False  # one JSON object and nothing else
     quiet: bool = False  # nothing but errors
     aside: bool = False  # lines go to standard error, because standard output holds data
+    said: bool = False  # whether the command printed its result in words of its own
     warnings: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
-        """Print text for the user."""
+        """Print text for the user, in place of the fields of the result."""
+        self.said = True
         if self.aside and not self.quiet:
             print(text, file=sys.stderr, flush=True)
         elif not (self.json or self.quiet):
@@ -44,11 +48,12 @@ class Output:
             if not self.quiet:
                 print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
-    def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
-        """Print the result of a command: text for people, by default of its facts, or one JSON object."""
-        self.say(text or words(facts))
+    def result(self, command: str, fields: Fields) -> None:
+        """Print the result of a command: one JSON object, or its fields unless it printed text."""
+        if not self.said:
+            self.say(words(fields))
         if self.json:
-            found = {"command": command, **plain(facts), "warnings": self.warnings}
+            found = {"command": command, **plain(fields), "warnings": self.warnings}
             write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
 
 
@@ -75,13 +80,7 @@ def write(text: str = "") -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null.
-
-    Examples
-    --------
-    >>> plain({"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": (float("inf"), "x")})
-    {'a': [1.0, None], 'b': 3, 'c': [None, 'x']}
-    """
+    """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null."""
 
     def listed(one: Any) -> Any:
         return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
@@ -89,24 +88,15 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=listed), parse_constant=lambda _: None)
 
 
-def fields_of(value: Any, *names: str) -> dict[str, Any]:
+def fields_of(value: Any, *names: str) -> Fields:
     """Return attributes by their names, as fields for JSON."""
     return {name: getattr(value, name) for name in names}
 
 
-def words(facts: dict[str, Any]) -> str:
-    """Describe fields for people, one a line; records are listed below their name.
-
-    Examples
-    --------
-    >>> print(words({"n_points": 3000, "theta": [0.25, -1.0], "set_aside": [{"id": "r1", "loss": 7.5}]}))
-    n points          3,000
-    theta             0.25, -1
-    set aside         1
-      id r1, loss 7.5
-    """
+def words(fields: Fields) -> str:
+    """Describe fields for people, one a line; records are listed below their name."""
     lines = []
-    for name, value in facts.items():
+    for name, value in fields.items():
         records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
         lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
         for record in records:
@@ -122,7 +112,7 @@ def _words(value: Any, number: bool = True) -> str:
         return f"{value:,.6g}"
     elif number and type(value) is int:
         return f"{value:,}"
-    return shorten(value, 80)
+    return shorten(value)
 
 
 _pressed, _deferred = threading.Event(), threading.Event()
