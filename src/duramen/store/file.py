@@ -32,7 +32,7 @@ from duramen.store.connection import (
 )
 from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
 
-Metadata: TypeAlias = dict[str, Any]  # JSON values by name
+Values: TypeAlias = dict[str, Any]  # by name
 
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
@@ -159,16 +159,14 @@ class StoreFile:
         self.inode = inode(path)
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
-        self.totals: Metadata = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
+        self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    def open(self, fresh: Metadata | None = None) -> None:
+    def open(self, fresh: Values | None = None) -> None:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
-                raise ValueError(
-                    f"{self.path} is empty: it is being created, or its creation was interrupted; "
-                    "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
-                )
+                advice = "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
+                raise ValueError(f"{self.path} is empty: it is being created, or its creation was interrupted; {advice}")
             self.begin()
             create_tables(self._connection)
             for name, value in fresh.items():
@@ -176,10 +174,8 @@ class StoreFile:
             self.commit(set())
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
-                raise ValueError(
-                    f"{self.path} has an older format; open it once for writing, dm.open_store(path) or "
-                    f"duramen store compact, which brings it to format {FORMAT}"
-                )
+                ways = f"dm.open_store(path) or duramen store compact, which brings it to format {FORMAT}"
+                raise ValueError(f"{self.path} has an older format; open it once for writing, {ways}")
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
@@ -204,10 +200,8 @@ class StoreFile:
 
     def _refuse_moved(self) -> None:
         if not (self.path.exists() and inode(self.path) == self.inode):
-            raise FileNotFoundError(
-                f"{self.path} was moved or removed while it was open; put it back with its log, and open "
-                "it again"
-            )
+            advice = "put it back with its log, and open it again"
+            raise FileNotFoundError(f"{self.path} was moved or removed while it was open; {advice}")
 
     def commit(self, sample: set[int]) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
@@ -366,7 +360,7 @@ class StoreFile:
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
-    def read(self) -> tuple[Metadata, int, Iterator[Block]]:
+    def read(self) -> tuple[Values, int, Iterator[Block]]:
         """Read metadata, the number of points, and the points, which are checked while they are read.
 
         Their ``epochs`` are whether they changed since the anchor.
@@ -381,7 +375,7 @@ class StoreFile:
         dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
         return metadata, int(totals["n_points"]), dated
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> Values:
         """Read all metadata."""
         metadata = {}
         for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):

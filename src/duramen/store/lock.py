@@ -21,10 +21,7 @@ _inherited: set[tuple[int, int]] = set()  # files that were open in the parent a
 def refuse_inherited(path: Path) -> None:
     """Raise RuntimeError if a file was open in the process that this one was forked from."""
     if path.exists() and inode(path) in _inherited:
-        raise RuntimeError(
-            f"{path} was open when this process was forked, so SQLite cannot open it here; start the process "
-            "by spawn or forkserver, or fork before the store is opened"
-        )
+        raise RuntimeError(f"{path} was open when this process was forked; start it by spawn or forkserver")
 
 
 def inode(path: Path) -> tuple[int, int]:
@@ -79,12 +76,9 @@ class WriterLock:
                 _lock_file(handle)
             except OSError as error:
                 os.close(handle)
-                raise StoreLockedError(
-                    errno.EAGAIN,
-                    f"{self._other_holder()} has it open for writing; close it there first, or open it with "
-                    "read_only=True",
-                    str(self._store),
-                ) from error
+                advice = "has it open for writing; close it there first, or open it with read_only=True"
+                reason = f"{self._other_holder()} {advice}"
+                raise StoreLockedError(errno.EAGAIN, reason, str(self._store)) from error
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), self._path.stat()):
                     return handle
@@ -97,12 +91,8 @@ class WriterLock:
         except PermissionError as error:
             with suppress(OSError):
                 return os.open(self._path, os.O_RDONLY)
-            raise PermissionError(
-                errno.EACCES,
-                "its folder is not writable; change the permissions of the folder, or open it with "
-                "read_only=True",
-                str(self._store),
-            ) from error
+            advice = "its folder is not writable; change its permissions, or open it with read_only=True"
+            raise PermissionError(errno.EACCES, advice, str(self._store)) from error
 
     def _other_holder(self) -> str:
         with suppress(OSError, ValueError):
@@ -117,7 +107,7 @@ class WriterLock:
             if sys.platform == "win32":  # pragma: no cover  (where an open file cannot be removed)
                 self._close()
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self._path.unlink()
             self._close()
 
     def _close(self) -> None:

@@ -32,7 +32,7 @@ from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
-from duramen.store.file import Metadata, StoreFile, resolve
+from duramen.store.file import StoreFile, Values, resolve
 from duramen.store.lock import now
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Store(DynamicCoreset):
     _depth, _undone = 0, False  # of transactions; whether the outermost was already undone
     _origin = "the first"  # of an anchor found on insertion
     _memory: State | None = None
-    _metadata: Metadata
+    _metadata: Values
 
-    def __init__(self, file: StoreFile, given: Metadata) -> None:
+    def __init__(self, file: StoreFile, given: Values) -> None:
         self._file, self._pid = file, os.getpid()
         with damage_errors(file.path):
             settings = file.metadata()["settings"]
@@ -163,9 +163,7 @@ class Store(DynamicCoreset):
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
-                raise StoreLockedError(
-                    f"{self.path}: a reader is using it, so its log cannot be emptied; try again"
-                )
+                raise StoreLockedError(f"{self.path}: a reader is using it, so its log is not empty; try again")
 
     def backup(self, path: str | os.PathLike[str]) -> Path:
         """Copy the store, as last committed, into a new file.
@@ -226,7 +224,7 @@ class Store(DynamicCoreset):
             return tuple(self._file.forgotten())
 
     @property
-    def notes(self) -> Metadata:
+    def notes(self) -> Values:
         """A copy of the notes in the store."""
         self._check_open()
         return copy.deepcopy(self._metadata["notes"])
@@ -273,7 +271,7 @@ class Store(DynamicCoreset):
                 forgotten = [names.get(one, one) for one in numbers.tolist()]
                 super().delete(numbers)
                 self._file.remove(numbers)
-                if self.audit:
+                if self._metadata["audit"]:
                     self._file.note_forgotten(forgotten)
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
@@ -322,22 +320,16 @@ class Store(DynamicCoreset):
         if self._closed:
             raise ValueError(f"the store {self.path} is closed; open it again")
         if self._pid != os.getpid():
-            raise RuntimeError(
-                f"the store {self.path} was opened before this process was forked; open it in one that "
-                "was started by spawn or forkserver"
-            )
+            advice = "start the process by spawn or forkserver"
+            raise RuntimeError(f"the store {self.path} was opened before this process was forked; {advice}")
         if self._lost_file:
-            raise RuntimeError(
-                f"the store {self.path} could not be read again after an error; committed changes are "
-                "in the file: close it and open it again"
-            )
+            advice = "close it and open it again: committed changes are in the file"
+            raise RuntimeError(f"the store {self.path} could not be read again after an error; {advice}")
 
     def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
-            raise PermissionError(
-                f"the store {self.path} was opened with read_only=True; open it without that to change it"
-            )
+            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without that")
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -409,13 +401,10 @@ class Store(DynamicCoreset):
             self._restore()
         metadata, n, blocks = self._file.read()
         pack = self._file.blocks.layout.pack
-        if not all(pack(block) == pack(self._block(block["ids"])) for block in blocks):
-            raise ValueError("a block holds points that differ from those in memory")
-        if n != self.n_points:
-            raise ValueError(f"it has {n} points, but memory has {self.n_points}")
-        same = {**metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
+        same = all(pack(block) == pack(self._block(block["ids"])) for block in blocks) and n == self.n_points
+        same &= {**metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
         if not same or metadata["notes"] != self._metadata["notes"]:
-            raise ValueError("its state or its notes differ from those in memory")
+            raise ValueError("its points, its state or its notes differ from those in memory")
         self._file.check()
 
     # from memory to the file
@@ -586,13 +575,10 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
             "creates one"
         )
     if writing and place.exists() and place.stat().st_nlink > 1:
-        raise ValueError(
-            f"{place} has several names (hard links), and SQLite would keep a log under each; "
-            "remove all but one"
-        )
+        raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
 
 
-def _first_metadata(given: Metadata) -> Metadata:
+def _first_metadata(given: Values) -> Values:
     """Return the metadata of a new store with these settings."""
     if "loss" not in given:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
@@ -608,7 +594,7 @@ def _first_metadata(given: Metadata) -> Metadata:
     }
 
 
-def _check_settings(store: Store, given: Metadata) -> None:
+def _check_settings(store: Store, given: Values) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     other = _first_metadata({"loss": store.loss, **given})
     mine, theirs = ({**one, **one["settings"]} for one in (store._metadata, other))
