@@ -49,7 +49,7 @@ from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
-from duramen.solvers.solve import Solution, solve
+from duramen.solvers.solve import solve
 from duramen.store.store import open_store
 
 _LEARNING = ("learning problem", "columns", "coreset")
@@ -96,6 +96,8 @@ def fit(options: Namespace) -> Fields:
     model = model_state(core, solution, core.estimate(solution.theta, share), options.l2)
     if options.output is not None:
         write_model(options.output, model)
+    ids, names = solution.outliers[: options.top], core_names(core)  # the largest loss first
+    losses, rows = core.loss.values(solution.theta, core.X, core.y), np.searchsorted(core.ids, ids)
     return {
         "source": options.source,
         "kind": kind,
@@ -103,7 +105,10 @@ def fit(options: Namespace) -> Fields:
         **{name: value for name, value in model.items() if name not in _NOT_SHOWN},
         "loss": repr(solution.loss),
         "n_set_aside": len(solution.outliers),
-        "set_aside": _set_aside(core, solution, options.top),
+        "set_aside": [
+            {"id": names.get(one, one), "weight": weight, "loss": loss}
+            for one, weight, loss in zip(ids.tolist(), solution.aside, losses[rows], strict=False)
+        ],
         "seconds": time.perf_counter() - start,
     }
 
@@ -124,16 +129,6 @@ def _load_core(kind: str, options: Namespace) -> Coreset:
         return core_of(store)
 
 
-def _set_aside(core: Coreset, solution: Solution, top: int) -> list[Fields]:
-    """List the rows that were set aside, largest loss first: id, weight and loss."""
-    ids, names = solution.outliers[:top], core_names(core)
-    losses = core.loss.values(solution.theta, core.X, core.y)[np.searchsorted(core.ids, ids)]  # sorted by id
-    return [
-        {"id": names.get(one, one), "weight": weight, "loss": loss}
-        for one, weight, loss in zip(ids.tolist(), solution.aside, losses, strict=False)
-    ]
-
-
 @command("predict", "model", "data", writes="output", suffixes=(".parquet", ".csv", "-"))
 def predict(options: Namespace) -> Fields:
     """Predict every row of a file with a model.
@@ -151,7 +146,7 @@ def predict(options: Namespace) -> Fields:
         raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
     model = read_model(options.model)
     data = _data_for(model, options)
-    facts = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}
+    facts: Fields = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}
     with bar(options.talk, "predicting") as shown, nullcontext() if to_stdout else replacing(output) as file:
         batches = _predictions(model, data, shown, facts)
         if file is None:
@@ -242,21 +237,16 @@ def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = 
             "duramen store reanchor for a store"
         )
     if points is None:
-        points = _read_points(core, options)
+        encoding, columns = encoding_in(core.metadata), column_settings(options)
+        data = read_data(options.data, options.talk, encoding, columns, core.loss)
+        with bar(options.talk, "reading") as shown:
+            found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
+        parts = ChainMap(*found)
+        if not parts:
+            raise ValueError(f"{options.data} has no rows")
+        points = WeightedPoints.concat([parts[first] for first in sorted(parts)])
     settings = given(options, (*GROUPS["search"], "--seed"))
     return certificate.certify(core, points.X, points.y, points.weights, **settings)
-
-
-def _read_points(core: Coreset, options: Namespace) -> WeightedPoints:
-    """Read all rows of the data, encoded like the coreset's."""
-    encoding, columns = encoding_in(core.metadata), column_settings(options)
-    data = read_data(options.data, options.talk, encoding, columns, core.loss)
-    with bar(options.talk, "reading") as shown:
-        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
-    parts = ChainMap(*found)
-    if not parts:
-        raise ValueError(f"{options.data} has no rows")
-    return WeightedPoints.concat([parts[first] for first in sorted(parts)])
 
 
 _REPORT = ("subject", "--data", "--certify", "--title", "--seed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -143,8 +143,8 @@ def core_of(store: Any) -> Coreset:
     return _with_metadata(core, store.notes.get("encoding"), names_in(store, core.ids))
 
 
-def _with_metadata(core: Coreset, encoding: Any, names: Iterable[str] | None) -> Coreset:
-    named = None if names is None else dict(zip(map(str, core.ids.tolist()), names, strict=True))
+def _with_metadata(core: Coreset, encoding: Any, names: Sequence[str] | None) -> Coreset:
+    named = names and dict(zip(map(str, core.ids), names, strict=True))
     return replace(core, metadata={"encoding": encoding, "names": named})
 
 
@@ -188,19 +188,14 @@ class Model:
             raise ValueError("its checksum differs; if you edited it, remove crc32")
         self.state, self.classes, self.columns = state, state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
-        self.theta = np.array(state["theta"], dtype=np.float64)
-        self.n_columns = self.theta.shape[-1] - bool(getattr(self.loss, "fit_intercept", False))
-        n_columns = self.n_columns if self.columns is None else len(self.columns)
-        fits = (
-            self.encoding is None or list(self.encoding.names) == self.columns,
-            self.loss.parameter_shape(n_columns) in (None, self.theta.shape),
-            len(self.classes or ()) == (self.loss.n_classes if self.loss.has_classes else 0),
-            np.isfinite(self.theta).all(),
-        )
-        if not all(fits):
-            raise ValueError(
-                f"its theta {self.theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
-            )
+        self.theta = theta = np.array(state["theta"], dtype=np.float64)
+        without = bool(getattr(self.loss, "fit_intercept", False))
+        self.n_columns = theta.shape[-1] - without if self.columns is None else len(self.columns)
+        n_classes = self.loss.n_classes if self.loss.has_classes else 0
+        fits = self.loss.parameter_shape(self.n_columns) in (None, theta.shape)
+        if not (fits and len(self.classes or ()) == n_classes and np.isfinite(theta).all()):
+            shape = f"its theta {theta.shape}"
+            raise ValueError(f"{shape}, columns, classes and encoding do not fit {self.loss!r}")
 
     def predict(self, X: Rows) -> dict[str, Array]:
         """Predict rows; return columns by name.
@@ -223,6 +218,7 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
     if classes is None and core.loss.has_classes:  # the numbers that the labels are
         y: Any = core.y
         classes = [-1, 1] if core.loss.classifies and y.min() < 0 else list(range(core.loss.n_classes))
+    found = fields_of(solution, "theta", "total_weight", "n_outliers", "objective", "converged", "n_iter")
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -233,10 +229,7 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
         "l2": l2,
         "n_points": core.n_points,
         "status": solution.status.value,
-        **plain(
-            fields_of(solution, "theta", "total_weight", "n_outliers", "objective", "converged", "n_iter")
-        ),
-        **plain(fields_of(estimate, "std_error", "low", "high")),
+        **plain({**found, **fields_of(estimate, "std_error", "low", "high")}),
         "encoding": (core.metadata or {}).get("encoding"),
     }
 

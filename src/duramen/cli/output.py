@@ -178,9 +178,9 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     code, text = 2, str(error)
     if isinstance(error, RowError):
         text = error.message(_HINTS)
-    elif isinstance(error, KeyError) and error.args:
-        text = str(error.args[0])  # str() would put quotes around it
-    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
+    elif isinstance(error, KeyError):
+        text = " ".join(map(str, error.args))  # str() would put quotes around it
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory: {text}; use fewer rows"
