@@ -57,9 +57,6 @@ def kind_of(source: Path) -> str:
     return "data"
 
 
-# data
-
-
 def open_data(path: Path) -> Table:
     """Open a table; refuse duramen's own files, which are not tables of rows."""
     kind = kind_of(path)
@@ -122,9 +119,6 @@ def advance(shown: Bar, batch: Any) -> None:
     shown.at(batch.done, batch.first + len(batch))
 
 
-# coresets
-
-
 def build_core(path: Path, options: Namespace) -> Coreset:
     """Build the coreset of a file as the options specify."""
     data, loss = learn_problem(path, options)
@@ -175,11 +169,8 @@ def core_facts(core: Coreset) -> Fields:
     return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}
 
 
-# models
-
-
 class Model:
-    """A fitted model, from its JSON types; raises ValueError or KeyError if a field is missing or wrong."""
+    """A fitted model, from its JSON types; ValueError or KeyError if a field is missing or wrong."""
 
     def __init__(self, state: Fields) -> None:
         if state["version"] != _VERSION:
@@ -198,11 +189,7 @@ class Model:
             raise ValueError(f"{shape}, columns, classes and encoding do not fit {self.loss!r}")
 
     def predict(self, X: Rows) -> dict[str, Array]:
-        """Predict rows; return columns by name.
-
-        As :meth:`duramen.Loss.predictions`, with the classes themselves as ``class``, and
-        ``probability=NAME`` for each of them.
-        """
+        """Predict as :meth:`duramen.Loss.predictions`, with the classes themselves in place of numbers."""
         found = self.loss.predictions(self.theta, np.asarray(X, dtype=np.float64))
         if self.classes is not None:
             found["class"] = np.array(self.classes, dtype=object)[found["class"]]

@@ -27,16 +27,7 @@ Block = dict[str, Array]
 
 @final
 class RowLayout:
-    """How points are laid out in a block: one column after the other.
-
-    Examples
-    --------
-    >>> layout = RowLayout(2, np.dtype(np.float32), labelled=False)
-    >>> one = {"ids": [7], "epochs": [3], "weights": [1.0], "rows": [[1.0, 2.0]]}
-    >>> content = layout.pack(one)
-    >>> layout.unpack(0, 1, block_checksum(0, content), content)["rows"]
-    array([[1., 2.]], dtype=float32)
-    """
+    """How points are laid out in a block: one column after the other."""
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
         labels = [("labels", "<f8")] * labelled
@@ -45,7 +36,6 @@ class RowLayout:
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row.itemsize))
 
     def pack(self, block: Block) -> bytes:
-        """Pack a block into bytes."""
         record = np.empty((), _record(self._row, len(block["ids"])))
         for name, column in block.items():
             record[name] = column
@@ -110,8 +100,6 @@ class Blocks:
         self.totals = {"n_points": 0, "n_blocks": 0, "digest": 0, "next_block": 0}
         self._small: dict[int, int] = {}
 
-    # reading
-
     def read(self, totals: dict[str, int]) -> Iterator[Block]:
         """Read all blocks, once; raise ValueError, naming one that differs from what was written."""
         self.totals["next_block"] = totals["next_block"]
@@ -123,7 +111,6 @@ class Blocks:
                 raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
 
     def _take_out(self, number: int) -> Block:
-        """Read and delete a block."""
         found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
         with damage_errors(self._connection.path):
             if not found:
@@ -154,10 +141,7 @@ class Blocks:
         if listed:
             raise ValueError(f"id {min(listed)[0]} is not in the block that members lists")
 
-    # changing
-
     def add(self, block: Block) -> None:
-        """Add new points."""
         for part in self.layout.split(block):
             number = self.totals["next_block"]
             self.totals["next_block"] += 1
@@ -175,7 +159,6 @@ class Blocks:
         self.join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:
-        """Replace the points with the same ids."""
         new = take(new, np.argsort(new["ids"]))
         for number, block, rows, places in self._find(new["ids"]):
             block = take(block, np.arange(len(block["ids"])))  # a copy

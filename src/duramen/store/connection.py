@@ -94,24 +94,20 @@ class Connection(sqlite3.Connection):
     immutable = False  # opened as a file that does not change
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement, and return its rows."""
         try:  # no context manager: this runs many times for a row
             return self.execute(statement, values).fetchall()
         except _UNREADABLE as error:
             raise _translate(self.path, error) from error
 
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run a statement for each row of values."""
         with sqlite_errors(self.path):
             self.executemany(statement, rows)
 
     def set(self, *pragmas: str) -> None:
-        """Set pragmas."""
         for pragma in pragmas:
             self.run(f"PRAGMA {pragma}")
 
     def number(self, statement: str) -> int:
-        """Return the one number that a statement gives."""
         return int(self.run(statement)[0][0])
 
     @property

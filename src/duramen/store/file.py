@@ -65,8 +65,6 @@ def _connect_reader(path: Path) -> Connection:
     return connection
 
 
-# tables
-
 _TABLES = {  # seal: a checksum
     "facts": "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL",
     "blocks": "number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, content BLOB NOT NULL",
@@ -127,12 +125,8 @@ def _count_and_sum(ids: Collection[int]) -> list[int]:
 
 
 def _require(sound: bool, reason: str) -> None:
-    """Raise ValueError unless what was read is sound."""
     if not sound:
         raise ValueError(reason)
-
-
-# the file
 
 
 @final
@@ -165,8 +159,9 @@ class StoreFile:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
+                problem = "is empty: it is being created, or its creation was interrupted"
                 advice = "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
-                raise ValueError(f"{self.path} is empty: it is being created, or its creation was interrupted; {advice}")
+                raise ValueError(f"{self.path} {problem}; {advice}")
             self.begin()
             create_tables(self._connection)
             for name, value in fresh.items():
@@ -190,8 +185,6 @@ class StoreFile:
             self.put("history", [(now(), "kept by an older version", None, anchor["radius"], None)])
         self._connection.set(f"user_version = {FORMAT}")
 
-    # transactions
-
     def begin(self) -> None:
         """Begin a transaction; one that was interrupted before use is rolled back."""
         self.rollback()
@@ -211,8 +204,7 @@ class StoreFile:
         self._connection.run("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if SQLite did not do so already."""
-        if self._connection.in_transaction:
+        if self._connection.in_transaction:  # SQLite may have undone it already
             self._connection.run("ROLLBACK")
 
     def empty_log(self, *, wait: bool = True) -> bool:
@@ -250,8 +242,7 @@ class StoreFile:
     def pack(self) -> None:
         """Put points into as few blocks as possible, and erase all traces of deleted records.
 
-        Gaps in old pages may hold copies of records deleted since; they are
-        overwritten when the old tables are dropped.
+        Gaps in old pages may hold copies of them, and are overwritten when the old tables are dropped.
         """
         self.blocks.join_small(at_least=0)
         for table, columns in _TABLES.items():
@@ -262,7 +253,6 @@ class StoreFile:
                 self._connection.run(f"ALTER TABLE rebuilt RENAME TO {table}")
 
     def shrink(self) -> None:
-        """Return free pages to the file system."""
         with sqlite_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
@@ -294,15 +284,11 @@ class StoreFile:
         finally:
             self._release()
 
-    # writing
-
     def put(self, name: str, value: Any) -> None:
-        """Write metadata."""
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
     def add(self, block: Block, names: dict[int, Any] | None) -> None:
-        """Add new points, with their names."""
         self.blocks.add(self._dated(block))
         if names is not None:
             pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
@@ -313,12 +299,10 @@ class StoreFile:
         return {**block, "epochs": block["epochs"] + (self.totals["epoch"] - 1)}
 
     def replace(self, block: Block) -> None:
-        """Replace the points with the same ids."""
         self.blocks.replace(self._dated(block))
         self._delete("sample", block["ids"])
 
     def remove(self, ids: Array) -> None:
-        """Remove points, with their names."""
         self.blocks.remove(ids)
         self._delete("sample", ids)
         self._delete("names", ids)
@@ -348,8 +332,6 @@ class StoreFile:
         sealed = ((*row, time, _deletion_checksum(*row, time)) for row in rows)
         self._connection.run_many("INSERT INTO forgotten VALUES (?, ?, ?, ?)", sealed)
 
-    # reading
-
     def forgotten(self) -> list[tuple[Any, str]]:
         """Read which points were deleted, and when."""
         n = self.totals["n_forgotten"]
@@ -376,7 +358,6 @@ class StoreFile:
         return metadata, int(totals["n_points"]), dated
 
     def metadata(self) -> Values:
-        """Read all metadata."""
         metadata = {}
         for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
             reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
@@ -387,7 +368,6 @@ class StoreFile:
         return metadata
 
     def names(self) -> dict[int, Any] | None:
-        """Read the names of the points."""
         rows = self._connection.run("SELECT id, name FROM names")
         names = {one: unpack_name(packed) for one, packed in rows}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")

@@ -102,7 +102,6 @@ class WriterLock:
         return "another process"
 
     def release(self) -> None:
-        """Release the lock."""
         if self._handle is not None:
             if sys.platform == "win32":  # pragma: no cover  (where an open file cannot be removed)
                 self._close()

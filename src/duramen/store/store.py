@@ -163,7 +163,7 @@ class Store(DynamicCoreset):
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
-                raise StoreLockedError(f"{self.path}: a reader is using it, so its log is not empty; try again")
+                raise StoreLockedError(f"{self.path}: a reader is using it and its log; try again later")
 
     def backup(self, path: str | os.PathLike[str]) -> Path:
         """Copy the store, as last committed, into a new file.
@@ -249,7 +249,6 @@ class Store(DynamicCoreset):
         return f"Store: {self.path}\n  {super().__repr__()}"
 
     def _parts(self) -> NoReturn:
-        """Refuse to be pickled or copied."""
         raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
 
     # the operations of a dynamic coreset, each with its commit
@@ -301,8 +300,6 @@ class Store(DynamicCoreset):
             super().reanchor(theta)
             self._note_anchor("found again" if theta is None else "given", old)
 
-    # refusals
-
     @property
     def _state(self) -> State:
         """The state in memory, after a check that the store is open; waits while it is read again."""
@@ -329,7 +326,7 @@ class Store(DynamicCoreset):
     def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
-            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without that")
+            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without")
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -343,8 +340,6 @@ class Store(DynamicCoreset):
             self._check_open()
             self._refuse_in_transaction(call)
             yield
-
-    # from the file to memory
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -407,8 +402,6 @@ class Store(DynamicCoreset):
             raise ValueError("its points, its state or its notes differ from those in memory")
         self._file.check()
 
-    # from memory to the file
-
     def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
@@ -424,7 +417,6 @@ class Store(DynamicCoreset):
         self._file.commit(self._state.sample)
 
     def _write_points(self, numbers: Array) -> None:
-        """Write new points."""
         state, blocks, known = self._state, self._file.blocks, self._state.validator
         if not blocks.totals["next_block"]:
             blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
@@ -466,8 +458,6 @@ def _close_file(file: StoreFile, pid: int) -> None:
     if pid == os.getpid():
         file.close()
 
-
-# opening
 
 _NOT_SETTINGS = ("path", "create", "read_only", "synchronous")
 
