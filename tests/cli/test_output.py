@@ -11,14 +11,14 @@ import pytest
 
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
-from duramen.cli.options import names, outliers, walk
+from duramen.cli.options import PARSERS, names, outliers
 from duramen.cli.output import _HINTS, Output, bar, describe_error, plain, words
 from duramen.errors import HINTS, RowError
 from duramen.files import naming
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal
 
-COMMANDS = [parser.prog.split()[1:] for parser in walk(make_parser())][1:]
+COMMANDS = [parser.prog.split()[1:] for parser in PARSERS[1:]]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

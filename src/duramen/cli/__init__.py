@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from duramen.cli import commands, demo, store  # noqa: F401  (which adds their commands)
-from duramen.cli.options import PARSER, Parser, check_output, command, walk
+from duramen.cli.options import PARSER, PARSERS, Parser, check_output, command
 from duramen.cli.output import Fields, Output, describe_error, note_interrupts, write
 from duramen.extras import needed
 
@@ -69,7 +69,7 @@ def completion(options: Namespace) -> Fields:
     example: eval "$(duramen completion bash)"
     """
     shtab = needed("shtab", "duramen completion", "completion")
-    for parser in walk(PARSER):
+    for parser in PARSERS:
         for action in parser._actions:
             if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -8,9 +8,8 @@ import inspect
 import math
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -222,6 +221,8 @@ PARSER = Parser(
 )
 """The parser of the whole command line, to which :func:`command` adds one command after the other."""
 PARSER.add_argument("--version", action="version", version=f"duramen {version('duramen')}")
+PARSERS = [PARSER]
+"""The parsers of all commands and groups, in the order of the help."""
 _COMMANDS = {"": _add_commands(PARSER)}  # by their group
 
 
@@ -262,16 +263,10 @@ def _add_parser(group: str, name: str, documented: Any) -> Parser:
     text, _, example = (inspect.getdoc(documented) or "").partition("\n\nexample: ")
     summary = text.partition("\n\n")[0].rstrip(".")
     help = summary[:1].lower() + summary[1:]
-    return _COMMANDS[group].add_parser(name, help=help, description=text, epilog=f"example: {example}")
-
-
-def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Iterate over a parser and the parsers of all its subcommands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from walk(below)
+    PARSERS.append(
+        _COMMANDS[group].add_parser(name, help=help, description=text, epilog=f"example: {example}")
+    )
+    return PARSERS[-1]
 
 
 def argument_of(option: str) -> str:
@@ -306,7 +301,7 @@ def refuse_options(options: Namespace, refused: Iterable[str], why: str) -> None
 def check_loss(options: Namespace) -> None:
     """Refuse options that the loss does not take, and ask for those that it lacks."""
     name, kind = options.loss, LOSSES[options.loss]
-    fields = _fields(kind)
+    fields = inspect.signature(kind).parameters
     refused = [option for option in _FIELDS if argument_of(option) not in fields]
     refused += [] if kind.needs_labels else ["--label"]
     refuse_options(options, refused, f"--loss {name} does not take all of these options")
@@ -319,15 +314,11 @@ def check_loss(options: Namespace) -> None:
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss; ``classes`` are those of the data, where they are known."""
     kind, settings = LOSSES[options.loss], given(options, _FIELDS)
-    if "n_classes" in _fields(kind) and options.n_classes is None:
+    if kind.has_classes and not kind.classifies and options.n_classes is None:
         if classes is None:
             raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
         settings["n_classes"] = max(2, len(classes))
     return kind(**settings)
-
-
-def _fields(kind: type[Loss]) -> set[str]:
-    return {one.name for one in fields(kind)}  # type: ignore[arg-type]
 
 
 def check_output(options: Namespace) -> None:

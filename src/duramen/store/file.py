@@ -136,6 +136,8 @@ class StoreFile:
     Metadata are JSON values by name. ``totals``, one of them, has what there must be in other tables.
     """
 
+    inherited = False  # from the process that this one was forked from
+
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
         refuse_inherited(path)
@@ -275,7 +277,9 @@ class StoreFile:
             raise PermissionError(errno.EACCES, reason, str(target)) from error
 
     def close(self) -> None:
-        """Close the file, and release the lock; the last connection to close removes the log."""
+        """Close the file, unless it is inherited, and release the lock; the last to close removes the log."""
+        if self.inherited:
+            return
         self.clear_traces()
         try:
             with sqlite_errors(self.path):

@@ -14,7 +14,7 @@ from typing import Any, final
 
 from duramen.store.connection import StoreLockedError
 
-open_files: set[Any] = set()  # each with its ``inode``
+open_files: set[Any] = set()  # each with its ``inode``, and whether it is ``inherited``
 _inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
 
 
@@ -120,7 +120,9 @@ _locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 def _after_fork() -> None:
     """Mark open files as inherited in a forked process, and leave the locks to the parent."""
-    _inherited.update(file.inode for file in open_files)
+    for file in open_files:
+        file.inherited = True
+        _inherited.add(file.inode)
     open_files.clear()
     for lock in list(_locks):
         lock._close()

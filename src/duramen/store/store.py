@@ -85,7 +85,7 @@ class Store(DynamicCoreset):
     _metadata: Values
 
     def __init__(self, file: StoreFile, given: Values) -> None:
-        self._file, self._pid = file, os.getpid()
+        self._file = file
         with damage_errors(file.path):
             settings = file.metadata()["settings"]
         try:
@@ -96,7 +96,7 @@ class Store(DynamicCoreset):
         with self._snapshot():
             self._restore()
         _check_settings(self, given)
-        self._finalizer = weakref.finalize(self, _close_file, file, self._pid)
+        self._finalizer = weakref.finalize(self, file.close)
 
     # what a store has beyond a dynamic coreset
 
@@ -192,7 +192,7 @@ class Store(DynamicCoreset):
     def close(self) -> None:
         """Close the file and release the lock; any later use of the store is an error."""
         with self._lock:
-            if not self._closed and self._pid == os.getpid():
+            if not (self._closed or self._file.inherited):
                 self._refuse_in_transaction("close()")
                 self._closed = True
                 self._free_memory()
@@ -316,7 +316,7 @@ class Store(DynamicCoreset):
         """Raise if the store is closed, belongs to another process, or lost its file."""
         if self._closed:
             raise ValueError(f"the store {self.path} is closed; open it again")
-        if self._pid != os.getpid():
+        if self._file.inherited:
             advice = "start the process by spawn or forkserver"
             raise RuntimeError(f"the store {self.path} was opened before this process was forked; {advice}")
         if self._lost_file:
@@ -326,7 +326,7 @@ class Store(DynamicCoreset):
     def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
-            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without")
+            raise PermissionError(f"{self.path} was opened with read_only=True; open it without that")
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -451,12 +451,6 @@ class Store(DynamicCoreset):
             self._put("history", [*self._metadata["history"], event])
             self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
             self._file.begin_epoch(self._state.sample)
-
-
-def _close_file(file: StoreFile, pid: int) -> None:
-    """Close the file, also if the store was never closed; not after a fork."""
-    if pid == os.getpid():
-        file.close()
 
 
 _NOT_SETTINGS = ("path", "create", "read_only", "synchronous")
