@@ -18,7 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from duramen.cli.files import (
+from duramen.cli.commands import (
     advance,
     core_facts,
     core_of,
