@@ -258,20 +258,25 @@ class Store(DynamicCoreset):
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
                 self._note_anchor(self._origin, None)
-            self._write_points(numbers)
+            state, blocks = self._state, self._file.blocks
+            known = state.validator
+            if not blocks.totals["next_block"]:
+                blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
+            step = _BLOCKS * blocks.layout.capacity
+            for start in range(0, len(numbers), step):
+                self._file.add(self._block(numbers[start : start + step]), state.ids.names)
             return numbers
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
-            points = self._sound()
-            numbers = points.slots.ids[self._find(ids)]
+            state = self._sound()
+            numbers = state.slots.ids[self._find(ids)]
             if len(numbers):
-                names = points.ids.names or {}
-                forgotten = [names.get(one, one) for one in numbers.tolist()]
+                if self._metadata["audit"]:
+                    names = state.ids.names or {}
+                    self._file.note_forgotten(names.get(one, one) for one in numbers.tolist())
                 super().delete(numbers)
                 self._file.remove(numbers)
-                if self._metadata["audit"]:
-                    self._file.note_forgotten(forgotten)
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
@@ -413,26 +418,15 @@ class Store(DynamicCoreset):
             self._file.rollback()
             return
         self._file.put("state", state_to_json(self))
-        self._write_places()
-        self._file.commit(self._state.sample)
-
-    def _write_points(self, numbers: Array) -> None:
-        state, blocks, known = self._state, self._file.blocks, self._state.validator
-        if not blocks.totals["next_block"]:
-            blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
-        step = _BLOCKS * blocks.layout.capacity
-        for start in range(0, len(numbers), step):
-            self._file.add(self._block(numbers[start : start + step]), state.ids.names)
-
-    def _write_places(self) -> None:
-        """Write the places of a tree whose points have changed."""
-        tree: Any = self._state.tree
+        state = self._state
+        tree: Any = state.tree
         if tree is not None:
             n, touched = len(tree), tree.touched  # None: it was never written
             places = [place for place in (range(n) if touched is None else touched) if place < n]
             slots = np.array([tree.order[place] for place in places], dtype=np.int64)
-            self._file.set_places(np.array(places, dtype=np.int64), self._state.slots.ids[slots], n)
+            self._file.set_places(np.array(places, dtype=np.int64), state.slots.ids[slots], n)
             tree.touched = set()
+        self._file.commit(state.sample)
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
@@ -530,15 +524,18 @@ def open_store(
     True
     >>> folder.cleanup()
     """
-    given = {
-        name: value for name, value in locals().items() if name not in _NOT_SETTINGS and value is not None
-    }
+    given = {name: one for name, one in locals().items() if name not in _NOT_SETTINGS and one is not None}
     place = resolve(path)
     if synchronous not in ("full", "normal"):
         raise ValueError(f"synchronous={synchronous!r} is unknown; pass 'full' or 'normal'")
     if create and read_only:
         raise ValueError("create and read_only contradict each other; leave one of them out")
-    _check_place(place, create, not read_only)
+    check_place(place)
+    if not (create or place.exists()):
+        advice = "dm.open_store(path, create=True, loss=...), or duramen store init, creates one"
+        raise FileNotFoundError(f"there is no store {place}; {advice}")
+    if not read_only and place.exists() and place.stat().st_nlink > 1:
+        raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
     needed = create and ("loss" in given or not place.exists())
     fresh = _first_metadata(given) if needed else None  # raises before there is a file
     file = StoreFile(place, read_only=read_only, synchronous=synchronous)
@@ -548,18 +545,6 @@ def open_store(
     except BaseException:
         file.close()
         raise
-
-
-def _check_place(place: Path, create: bool, writing: bool) -> None:
-    """Raise if there is no store at this place and none can be created."""
-    check_place(place)
-    if not (create or place.exists()):
-        raise FileNotFoundError(
-            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
-            "creates one"
-        )
-    if writing and place.exists() and place.stat().st_nlink > 1:
-        raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
 
 
 def _first_metadata(given: Values) -> Values:
