@@ -88,36 +88,30 @@ def open_data(path: Path) -> Table:
 
 
 def read_data(
-    path: Path, talk: Output, encoding: Encoding | None, columns: Fields, loss: Loss | None = None
+    path: Path, talk: Output, encoding: Encoding | None, columns: Fields, classes: bool = False
 ) -> TableSource:
-    """Open a table with an encoding; without one, learn it, and the classes if the loss has classes."""
+    """Open a table with an encoding; without one, learn it, and the ``classes`` if the loss has them."""
     table = open_data(path)
     if encoding is None:
-        encoding = _learn(table, talk, columns, loss is not None and loss.has_classes)
-        if loss is not None:
-            encoding = _with_labels(table, encoding, loss)
+        with bar(talk, "inspecting the columns") as shown:
+            encoding = learn_encoding(table, **columns, each=partial(advance, shown), classes=classes)
     return TableSource(table, encoding)
 
 
 def learn_problem(path: Path, options: Namespace) -> tuple[TableSource, Loss]:
     """Open a table, learn how to encode it, and make the loss, as the options specify."""
     check_loss(options)
-    table = open_data(path)
-    encoding = _learn(table, options.talk, column_settings(options), LOSSES[options.loss].has_classes)
-    loss = make_loss(options, encoding.classes)
-    return TableSource(table, _with_labels(table, encoding, loss)), loss
+    has_classes = LOSSES[options.loss].has_classes
+    data = read_data(path, options.talk, None, column_settings(options), has_classes)
+    loss = make_loss(options, data.classes)
+    return with_labels(data, loss), loss
 
 
-def _learn(table: Table, talk: Output, columns: Fields, classes: bool) -> Encoding:
-    with bar(talk, "inspecting the columns") as shown:
-        return learn_encoding(table, **columns, each=partial(advance, shown), classes=classes)
-
-
-def _with_labels(table: Table, encoding: Encoding, loss: Loss) -> Encoding:
+def with_labels(data: TableSource, loss: Loss) -> TableSource:
     """Take labels as the loss needs them: numbers, or the right number of classes; refuse others."""
-    choice = encoding.label_choice
+    table, encoding, choice = data.table, data.encoding, data.encoding.label_choice
     if choice is None:
-        return encoding
+        return data
     label, classes = f"{table.path.name}: the label {encoding.label!r}", choice.categories
     if not loss.has_classes and choice.of == "text":
         raise ValueError(
@@ -127,13 +121,13 @@ def _with_labels(table: Table, encoding: Encoding, loss: Loss) -> Encoding:
         )
     signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
     if not loss.has_classes or (loss.classifies and signs):  # as they are
-        return replace(encoding, label_choice=None)
+        return TableSource(table, replace(encoding, label_choice=None))
     if len(classes) != loss.n_classes:
         raise ValueError(
             f"{label} has {len(classes)} classes ({few(classes, 3)}), but {loss.n_classes} were expected; "
             "learn from a file that has them all, or correct --classes (with --loss softmax)"
         )
-    return encoding
+    return data
 
 
 def advance(shown: Bar, batch: Any) -> None:
@@ -390,9 +384,8 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: Fields) -> 
 def _data_for(model: Model, options: Namespace) -> TableSource:
     """Open the file with the model's encoding, without what prediction does not need."""
     data = read_data(options.data, options.talk, model.encoding, {"features": model.columns})
-    if model.encoding is not None:
-        id = model.encoding.id if model.encoding.id in data.table.columns else None
-        data = TableSource(data.table, replace(model.encoding, label=None, weight=None, id=id))
+    id = data.encoding.id if data.encoding.id in data.table.columns else None
+    data = TableSource(data.table, replace(data.encoding, label=None, weight=None, id=id))
     if len(data.names) != model.n_columns:
         raise ValueError(f"{options.data} has {len(data.names)} columns, but the model has {model.n_columns}")
     return data
@@ -449,7 +442,8 @@ def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = 
         )
     if points is None:
         encoding, columns = encoding_in(core.metadata), column_settings(options)
-        data = read_data(options.data, options.talk, encoding, columns, core.loss)
+        data = read_data(options.data, options.talk, encoding, columns, core.loss.has_classes)
+        data = with_labels(data, core.loss)
         with bar(options.talk, "reading") as shown:
             found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
         parts = ChainMap(*found)

@@ -27,6 +27,7 @@ from duramen.cli.commands import (
     names_in,
     open_data,
     read_data,
+    with_labels,
 )
 from duramen.cli.options import (
     Command,
@@ -115,8 +116,9 @@ def insert(store: Any, options: Namespace) -> Fields:
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
     """Open the file with the store's encoding, or learn one if there is none."""
-    columns = store.notes.get("columns") or {}
-    return read_data(options.data, options.talk, encoding_in(store.notes), columns, store.loss)
+    encoding, columns = encoding_in(store.notes), store.notes.get("columns") or {}
+    data = read_data(options.data, options.talk, encoding, columns, store.loss.has_classes)
+    return with_labels(data, store.loss)
 
 
 def _feed(
