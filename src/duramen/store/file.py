@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import sqlite3
 import stat
 import zlib
@@ -35,11 +34,6 @@ from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inheri
 Values: TypeAlias = dict[str, Any]  # by name
 
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
-
-
-def resolve(path: str | os.PathLike[str]) -> Path:
-    """Return the canonical path of a file, independent of links and of the working directory."""
-    return Path(os.path.realpath(os.fsdecode(path)))
 
 
 def has_log(path: Path) -> bool:

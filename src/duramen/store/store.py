@@ -32,7 +32,7 @@ from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
-from duramen.store.file import StoreFile, Values, resolve
+from duramen.store.file import StoreFile, Values
 from duramen.store.lock import now
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Store(DynamicCoreset):
         An existing file is never replaced. Returns the path of the copy.
         """
         with self._outside_transaction("backup()"):
-            target = resolve(path)
+            target = Path(os.fsdecode(path)).resolve()
         self._file.backup(target)  # other threads may go on
         return target
 
@@ -525,12 +525,11 @@ def open_store(
     >>> folder.cleanup()
     """
     given = {name: one for name, one in locals().items() if name not in _NOT_SETTINGS and one is not None}
-    place = resolve(path)
     if synchronous not in ("full", "normal"):
         raise ValueError(f"synchronous={synchronous!r} is unknown; pass 'full' or 'normal'")
     if create and read_only:
         raise ValueError("create and read_only contradict each other; leave one of them out")
-    check_place(place)
+    place = check_place(Path(os.fsdecode(path)))  # independent of links and of the working directory
     if not (create or place.exists()):
         advice = "dm.open_store(path, create=True, loss=...), or duramen store init, creates one"
         raise FileNotFoundError(f"there is no store {place}; {advice}")
