@@ -274,9 +274,9 @@ def argument_of(option: str) -> str:
     return _ARGUMENTS.get(option, option.lstrip("-").replace("-", "_"))
 
 
-def given(options: Namespace, names: Iterable[str]) -> Fields:
+def given(options: Namespace, which: Iterable[str]) -> Fields:
     """Return those of some options that the command has and that were given, as arguments of the library."""
-    arguments = {argument_of(one) for one in names}
+    arguments = {argument_of(one) for one in which}
     return {name: value for name, value in vars(options).items() if name in arguments and value is not None}
 
 

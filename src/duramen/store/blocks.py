@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.store.connection import Connection, damage_errors, damaged
+from duramen.store.connection import AMONG, Connection, damage_errors, damaged
 
 _BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
@@ -30,9 +30,10 @@ class RowLayout:
     """How points are laid out in a block: one column after the other."""
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
-        labels = [("labels", "<f8")] * labelled
-        rows = ("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))
-        self._row = np.dtype([("ids", "<i8"), ("epochs", "<i8"), ("weights", "<f8"), *labels, rows])
+        columns: list[Any] = [("ids", "<i8"), ("epochs", "<i8"), ("weights", "<f8")]
+        columns += [("labels", "<f8")] * labelled
+        columns += [("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))]
+        self._row = np.dtype(columns)
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row.itemsize))
 
     def pack(self, block: Block) -> bytes:
@@ -75,13 +76,7 @@ def block_checksum(number: int, content: bytes) -> int:
     return _SIX_BYTES + zlib.crc32(content, zlib.crc32(number.to_bytes(8, "little", signed=True)))
 
 
-AMONG = "IN (SELECT value FROM json_each(?))"
 _BLOCKS = "SELECT number, n, seal, content FROM blocks"
-
-
-def as_json(ids: Array) -> str:
-    """Return ids as the parameter that :data:`AMONG` takes."""
-    return json.dumps(ids.tolist())
 
 
 @final
@@ -103,9 +98,9 @@ class Blocks:
     def read(self, totals: dict[str, int]) -> Iterator[Block]:
         """Read all blocks, once; raise ValueError, naming one that differs from what was written."""
         self.totals["next_block"] = totals["next_block"]
-        for number, n, checksum, content in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
-            yield self.layout.unpack(number, n, checksum, content)
-            self._count(number, n, checksum)
+        for record in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
+            yield self.layout.unpack(*record)
+            self._count(*record[:3])
         for name, value in self.totals.items():
             if totals[name] != value:
                 raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
@@ -122,7 +117,7 @@ class Blocks:
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
         """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
         query, n = f"SELECT DISTINCT block FROM members WHERE id {AMONG}", 0
-        for (number,) in self._connection.run(query, as_json(ids)):
+        for (number,) in self._connection.run(query, json.dumps(ids.tolist())):
             block = self._take_out(number)
             places = np.minimum(np.searchsorted(ids, block["ids"]), len(ids) - 1)
             rows = np.flatnonzero(ids[places] == block["ids"])
@@ -155,7 +150,7 @@ class Blocks:
         for number, block, rows, _ in self._find(np.sort(ids)):
             if len(rows) < len(block["ids"]):
                 self._write(number, take(block, np.delete(np.arange(len(block["ids"])), rows)))
-        self._connection.run(f"DELETE FROM members WHERE id {AMONG}", as_json(ids))
+        self._connection.delete("members", ids)
         self.join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from duramen.arrays import Array
+
 APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
 FORMAT = 2
+AMONG = "IN (SELECT value FROM json_each(?))"
 
 WAIT = 5.0  # seconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
@@ -88,7 +92,7 @@ def damage_errors(path: Path) -> Iterator[None]:
 
 
 class Connection(sqlite3.Connection):
-    """An open file; ``run`` and ``run_many`` translate SQLite's errors."""
+    """An open file; its own methods translate SQLite's errors."""
 
     path: Path
     immutable = False  # opened as a file that does not change
@@ -102,6 +106,9 @@ class Connection(sqlite3.Connection):
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         with sqlite_errors(self.path):
             self.executemany(statement, rows)
+
+    def delete(self, table: str, ids: Array) -> None:
+        self.run(f"DELETE FROM {table} WHERE id {AMONG}", json.dumps(ids.tolist()))
 
     def set(self, *pragmas: str) -> None:
         for pragma in pragmas:

@@ -18,7 +18,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.files import replacing
 from duramen.points import numbers_of, tagged
-from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
+from duramen.store.blocks import Block, Blocks, RowLayout
 from duramen.store.connection import (
     APPLICATION,
     FORMAT,
@@ -298,15 +298,13 @@ class StoreFile:
 
     def replace(self, block: Block) -> None:
         self.blocks.replace(self._dated(block))
-        self._delete("sample", block["ids"])
+        self._connection.delete("sample", block["ids"])
+        self.log_has_traces = True
 
     def remove(self, ids: Array) -> None:
         self.blocks.remove(ids)
-        self._delete("sample", ids)
-        self._delete("names", ids)
-
-    def _delete(self, table: str, ids: Array) -> None:
-        self._connection.run(f"DELETE FROM {table} WHERE id {AMONG}", as_json(ids))
+        for table in ("sample", "names"):
+            self._connection.delete(table, ids)
         self.log_has_traces = True
 
     def begin_epoch(self, ids: set[int]) -> None:
