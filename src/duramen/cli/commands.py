@@ -484,6 +484,7 @@ def report(options: Namespace) -> Fields:
         ).encode()
     with replacing(options.output) as file:
         file.write(html)
+    options.talk.say(f"written to {options.output}")
     return {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
 
 

@@ -61,11 +61,18 @@ def _command(
             with open_store(options.store, read_only=read_only) as store:
                 facts = run(store, options)
                 now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
+            if options.talk.said:
+                weight = f"weight {now['total_weight']:,.6g}"
+                options.talk.say(f"{store.path}: {now['n_points']:,} points, {weight}")
             return {"store": store.path, **now, **facts}
 
         return command(f"store {name}", "store", *options, **writes)(opened)
 
     return add
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
 
 
 _INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
@@ -91,6 +98,8 @@ def init(options: Namespace) -> Fields:
     with open_store(options.store, create=True, loss=loss, **asked) as store, store.transaction():
         store.note("columns", column_settings(options))
         store.note("encoding", encoding)
+    learned = "learned" if encoding else "learned from the first file"
+    options.talk.say(f"{options.store}: a store for {loss!r}; its columns are {learned}")
     return {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
 
 
@@ -143,10 +152,12 @@ def _feed(
                 so_far = f"{n:,} rows were {done} before; continue with --skip {place}"
             kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError
             raise kind(f"{describe_error(error)[0]}; {so_far}") from error
-    n = place - options.skip
+    n, seconds = place - options.skip, time.perf_counter() - start
     if not n:
         options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
-    return {f"n_{done}": n, "seconds": time.perf_counter() - start}
+    rate = n / max(seconds, 1e-9)
+    options.talk.say(f"{_rows(n)} {done} in {seconds:.1f} seconds ({rate:,.0f} per second)")
+    return {f"n_{done}": n, "seconds": seconds}
 
 
 @_command("delete", "ids", "--ids-from", read_only=False)
@@ -168,7 +179,7 @@ def delete(store: Any, options: Namespace) -> Fields:
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
     store.delete([str(one) if named else _whole_number(one) for one in ids])
-    options.talk.say(f"{len(ids):,} row{'s' * (len(ids) != 1)} deleted")
+    options.talk.say(f"{_rows(len(ids))} deleted")
     return {"n_deleted": len(ids)}
 
 
