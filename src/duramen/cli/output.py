@@ -112,7 +112,7 @@ def _words(value: Any, number: bool = True) -> str:
         return f"{value:,.6g}"
     elif number and type(value) is int:
         return f"{value:,}"
-    return shorten(value)
+    return shorten(value, 80)
 
 
 _pressed, _deferred = threading.Event(), threading.Event()

@@ -325,7 +325,9 @@ def check(store: Any, options: Namespace) -> Fields:
 
     example: duramen store check customers.duramen
     """
-    return {"whole": True, "summary": store.check()}
+    summary = store.check()
+    options.talk.say(summary)
+    return {"whole": True, "summary": summary}
 
 
 @_command("compact", read_only=False)
@@ -338,4 +340,6 @@ def compact(store: Any, options: Namespace) -> Fields:
     """
     before = options.store.stat().st_size
     store.compact()
-    return {"n_bytes_before": before, "n_bytes": options.store.stat().st_size}
+    after = options.store.stat().st_size
+    options.talk.say(f"{before:,} bytes before, {after:,} now")
+    return {"n_bytes_before": before, "n_bytes": after}
