@@ -10,8 +10,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from duramen.cli import make_parser
-from duramen.cli.options import walk
+from duramen.cli.options import PARSERS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 BEGIN = "<!-- reference: begin (made by tools/cli_reference.py) -->"
@@ -20,9 +19,7 @@ END = "<!-- reference: end -->"
 
 def reference() -> str:
     """Write all commands as Markdown."""
-    return "\n".join(
-        line for parser in walk(make_parser()) if " " in parser.prog for line in _section(parser)
-    )
+    return "\n".join(line for parser in PARSERS if " " in parser.prog for line in _section(parser))
 
 
 def updated(text: str) -> str:

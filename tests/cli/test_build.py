@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.files import core_names, encoding_in
+from duramen.cli.commands import core_names, encoding_in
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
 import duramen as dm
-from duramen.cli.files import core_names, encoding_in, read_model
+from duramen.cli.commands import core_names, encoding_in, read_model
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
 from tests.io.files import write

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from duramen.cli import files as read
+from duramen.cli import commands as read
 from duramen.cli.output import check_interrupt, defer_interrupts, note_interrupts
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL

@@ -6,18 +6,19 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
-from duramen.cli.options import walk
-from duramen.cli.output import _HINTS, Output, bar, describe_error
+from duramen.cli.options import PARSERS, names, outliers
+from duramen.cli.output import _HINTS, Output, bar, describe_error, plain, words
 from duramen.errors import HINTS, RowError
 from duramen.files import naming
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal
 
-COMMANDS = [parser.prog.split()[1:] for parser in walk(make_parser())][1:]
+COMMANDS = [parser.prog.split()[1:] for parser in PARSERS[1:]]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -175,7 +176,7 @@ def test_standard_output_that_is_full_or_closed(files, model, tmp_path, words, b
 def test_a_full_disk_is_named():
     with pytest.raises(OSError, match="No space") as error, naming("core.parquet"):
         raise OSError(28, "No space left on device")
-    assert describe_error(error.value) == ("core.parquet: no space left on device", True)
+    assert describe_error(error.value) == ("core.parquet: no space left on device", 2)
 
 
 def test_advice_names_options_instead_of_arguments():
@@ -188,3 +189,16 @@ def test_advice_names_options_instead_of_arguments():
 def test_nothing_is_written_to_a_closed_standard_output(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     Output().say("words")
+
+
+def test_names_and_outliers_are_read():
+    assert names('age,"income, net",colour') == ["age", "income, net", "colour"]
+    assert [outliers(text) for text in ("2%", "0.02", "400")] == [0.02, 0.02, 400.0]
+
+
+def test_fields_for_machines_and_for_people():
+    fields = {"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": (float("inf"), "x")}
+    assert plain(fields) == {"a": [1.0, None], "b": 3, "c": [None, "x"]}
+    assert words({"n_points": 3000, "theta": [0.25, -1.0], "set_aside": [{"id": "r1", "loss": 7.5}]}) == (
+        "n points          3,000\ntheta             0.25, -1\nset aside         1\n  id r1, loss 7.5"
+    )

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from duramen.cli import make_parser
-from duramen.cli.options import walk
+from duramen.cli.options import PARSERS
 from tests.cli.running import PAGE, schema
 from tests.io.files import write
 
@@ -27,7 +26,7 @@ def test_the_reference_is_up_to_date():
 
 
 def test_every_command_states_its_json():
-    with_json = [parser.prog for parser in walk(make_parser()) if "--json" in parser._option_string_actions]
+    with_json = [parser.prog for parser in PARSERS if "--json" in parser._option_string_actions]
     assert [f"duramen {command}" for command in schema()] == with_json
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import duramen as dm
-from duramen.cli.files import core_names
+from duramen.cli.commands import core_names
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, process, table
 from tests.io.files import write

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.files import encoding_in
+from duramen.cli.commands import encoding_in
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import Done, conforms, numbers, process, table

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from duramen.cli import commands, demo, store  # noqa: F401  (which adds their commands)
-from duramen.cli.options import Parser, Result, add_commands, check_outputs, command, walk
-from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
+from duramen.cli.options import PARSER, PARSERS, Parser, check_output, command
+from duramen.cli.output import Fields, Output, describe_error, note_interrupts, write
+from duramen.extras import needed
 
 __all__ = ["main", "make_parser"]
 
-_ERROR, _BUG, _INTERRUPTED = 2, 1, 130
-_CLOSED_PIPE = 141  # as a shell reports a program ended by a closed pipe
 _FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
 
 
@@ -30,61 +28,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            _run(make_parser().parse_args(arguments))
+            _run(PARSER.parse_args(arguments))
         finally:
             write()  # also after --help, which raises SystemExit
-    except BrokenPipeError:  # as in `duramen demo | head`
-        return _CLOSED_PIPE
-    except KeyboardInterrupt as error:
-        print(f"duramen: {error if isinstance(error, Interrupted) else 'interrupted'}", file=sys.stderr)
-        return _INTERRUPTED
-    except Exception as error:
+    except BrokenPipeError:  # as in `duramen demo | head`; a shell reports it as 141
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("DURAMEN_DEBUG"):
-            import traceback
-
             traceback.print_exc()
-        line, expected = describe_error(error)
+        line, code = describe_error(error)
         print(f"duramen: {line}", file=sys.stderr)
-        return _ERROR if expected else _BUG
+        return code
     return 0
 
 
 def _run(options: Namespace) -> None:
-    options.talk = Output(json=options.json, quiet=options.quiet)
+    options.talk = Output(options.json, options.quiet)
     with warnings.catch_warnings(), note_interrupts():
-        _print_warnings(options.talk)
-        check_outputs(options)
-        options.talk.result(options.command, *options.run(options))
-
-
-def _print_warnings(output: Output) -> None:
-    """Print the library's warnings on one line each, without those meant only for developers."""
-
-    def show(message: Warning | str, *place: Any, **more: Any) -> None:
-        output.warn(str(message))
-
-    warnings.simplefilter("default")
-    for kind in _FOR_DEVELOPERS:
-        warnings.simplefilter("ignore", kind)
-    warnings.showwarning = show
+        warnings.simplefilter("default")
+        for kind in _FOR_DEVELOPERS:
+            warnings.simplefilter("ignore", kind)
+        warnings.showwarning = options.talk.warn
+        check_output(options)
+        options.talk.result(options.command, options.run(options))
 
 
 def make_parser() -> Parser:
-    """Make the parser of the whole command line."""
-    parser = Parser(
-        prog="duramen",
-        description="Robust, fully-dynamic coresets: small weighted summaries of large, changing, "
-        "contaminated data.",
-        epilog="example: duramen demo\n         duramen build rows.parquet -o core.parquet --loss logistic "
-        "--label y --outliers 2%",
-    )
-    parser.add_argument("--version", action="version", version=f"duramen {version('duramen')}")
-    add_commands(parser)
-    return parser
+    """Return the parser of the whole command line."""
+    return PARSER
 
 
 @command("completion", "shell")
-def completion(options: Namespace) -> Result:
+def completion(options: Namespace) -> Fields:
     """Print a script that completes commands, options and files in a shell.
 
     To use it in every shell, put into ~/.bashrc: eval "$(duramen completion bash)"; into ~/.zshrc,
@@ -93,11 +68,11 @@ def completion(options: Namespace) -> Result:
 
     example: eval "$(duramen completion bash)"
     """
-    from duramen.extras import needed
-
     shtab = needed("shtab", "duramen completion", "completion")
-    parser = make_parser()
-    for action in (one for each in walk(parser) for one in each._actions if one.type is Path):
-        action.complete = shtab.FILE  # type: ignore[attr-defined]
-    script = shtab.complete(parser, options.shell)
-    return script, {"shell": options.shell, "script": script}
+    for parser in PARSERS:
+        for action in parser._actions:
+            if action.type is Path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    script = shtab.complete(PARSER, options.shell)
+    options.talk.say(script)
+    return {"shell": options.shell, "script": script}

@@ -6,13 +6,13 @@ import math
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.cli.options import Result, command
-from duramen.cli.output import bar
+from duramen.cli.options import command
+from duramen.cli.output import Fields, bar
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.losses import LogisticLoss
@@ -39,13 +39,16 @@ _SIGNAL = 4.0  # standard deviation of the log-odds: the true model gets 87% rig
 # angle to the true direction, so that the boundary turns; straight ahead, a fit only grows less confident.
 _REACH, _ANGLE = 22.0, math.radians(30)
 
-_WIDE: dict[str, Any] = {"lw": 6, "alpha": 0.35}
-_DASHED: dict[str, Any] = {"lw": 1.8, "ls": "--"}
+_WIDE: Fields = {"lw": 6, "alpha": 0.35}
+_DASHED: Fields = {"lw": 1.8, "ls": "--"}
 _LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
 
 
-@command("demo", "--rows", "--outliers", "--size", "--seed", "--picture", picture=(".png",))
-def demo(options: Namespace) -> Result:
+_OPTIONS = ("--rows", "--outliers", "--size", "--seed", "--picture")
+
+
+@command("demo", *_OPTIONS, writes="picture", suffixes=(".png",))
+def demo(options: Namespace) -> Fields:
     """Compare fits of a million rows, some of them planted by an adversary.
 
     The fits are side by side: with scikit-learn and trimmed, on everything; on a plain coreset;
@@ -54,7 +57,7 @@ def demo(options: Namespace) -> Result:
     example: duramen demo --rows 200000 --outliers 1% --picture demo.png
     """
     start, n, picture = time.perf_counter(), options.rows, options.picture
-    share = 0.02 if options.outliers is None else options.outliers
+    share = 0.02 if options.n_outliers is None else options.n_outliers
     if not 0 < share <= 0.2:
         raise ValueError(f"--outliers {share:g} must be above 0 and at most 0.2 (20%)")
     options.talk.say(
@@ -63,13 +66,13 @@ def demo(options: Namespace) -> Result:
     )
     with bar(options.talk, f"making {n:,} rows") as shown:
         shown.at(0.0)
-        sample = contaminate(n, share, options.seed)
-        fits, core = compare(sample, min(options.size or 4000, n // 5), options.seed, shown)
+        sample = contaminate(n, share, options.random_state)
+        fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
     drawn = _save_picture(sample, fits, core, picture)
     where = picture.resolve() if drawn else "needs matplotlib; pip install 'duramen[plot]'"
     seconds = time.perf_counter() - start
-    text = f"{_table(sample, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds"
-    return text, {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture if drawn else None}
+    options.talk.say(f"{_table(sample, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
+    return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture if drawn else None}
 
 
 class Contaminated(NamedTuple):
@@ -101,7 +104,7 @@ def contaminate(n: int, share: float, seed: int) -> Contaminated:
     return Contaminated(X, y, planted, directions)
 
 
-def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[dict[str, Any]], Coreset]:
+def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
     """Fit in five ways, the last with the clean rows only; return facts about each, and the robust coreset.
 
     Loss and accuracy are those of the clean rows; ``found`` is the share of planted rows among
@@ -127,23 +130,22 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         ("robust coreset", size, lambda: on_coreset(z)),
         ("clean rows only (oracle)", n - z, lambda: solve(points(X, y, weights=~planted), _LOSS).theta),
     )
-    fits: list[dict[str, Any]] = []
+    fits: list[Fields] = []
     for name, n_rows, fit in ways:
         shown.begin(name)
         shown.at(len(fits) / len(ways))
         start = time.perf_counter()
-        theta = fit()
-        facts = {"name": name, "n_rows": n_rows, "seconds": time.perf_counter() - start, "theta": theta}
-        losses = _LOSS.values(theta, X, y)
+        one: Fields = {"name": name, "n_rows": n_rows, "theta": fit()}
+        one["seconds"] = time.perf_counter() - start
+        losses = _LOSS.values(one["theta"], X, y)
         clean, worst = losses[~planted], np.argsort(losses)[-z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        fits.append(
-            {**facts, "clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
-        )
+        one |= {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
+        fits.append(one)
     return fits, cores[z]
 
 
-def _table(sample: Contaminated, fits: list[dict[str, Any]], core: Coreset) -> str:
+def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
     """Lay out one row per fit, what the columns mean, and the estimate of the oracle's objective."""
     z, theta = core.n_outliers, fits[-1]["theta"]
     truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z)
@@ -153,7 +155,7 @@ def _table(sample: Contaminated, fits: list[dict[str, Any]], core: Coreset) -> s
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 
-def _save_picture(sample: Contaminated, fits: list[dict[str, Any]], core: Coreset, path: Path) -> bool:
+def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path: Path) -> bool:
     """Save the picture; return False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure

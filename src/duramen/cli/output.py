@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from duramen.errors import RowError
 from duramen.files import naming
 from duramen.progress import Bar
 from duramen.text import shorten
+
+Fields: TypeAlias = dict[str, Any]  # of a result or a record, by name
 
 
 @dataclass
@@ -27,31 +29,31 @@ class Output:
     json: bool = False  # one JSON object and nothing else
     quiet: bool = False  # nothing but errors
     aside: bool = False  # lines go to standard error, because standard output holds data
+    said: bool = False  # whether the command printed its result in words of its own
     warnings: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
-        """Print text for the user."""
-        if self.json or self.quiet:
-            return
-        if self.aside:
+        """Print text for the user, in place of the fields of the result."""
+        self.said = True
+        if self.aside and not self.quiet:
             print(text, file=sys.stderr, flush=True)
-        else:
+        elif not (self.json or self.quiet):
             write(f"{text}\n")
 
-    def warn(self, text: str) -> None:
-        """Warn on standard error, in one line, and only once."""
-        line = " ".join(text.split())
-        if line in self.warnings:
-            return
-        self.warnings.append(line)
-        if not self.quiet:
-            print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
+    def warn(self, text: Warning | str, *place: Any) -> None:
+        """Warn on standard error, in one line, and only once; can replace ``warnings.showwarning``."""
+        line = " ".join(str(text).split())
+        if line not in self.warnings:
+            self.warnings.append(line)
+            if not self.quiet:
+                print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
-    def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
-        """Print the result of a command: text for people, by default of its facts, or one JSON object."""
-        self.say(text or words(facts))
+    def result(self, command: str, fields: Fields) -> None:
+        """Print the result of a command: one JSON object, or its fields unless it printed text."""
+        if not self.said:
+            self.say(words(fields))
         if self.json:
-            found = {"command": command, **plain(facts), "warnings": self.warnings}
+            found = {"command": command, **plain(fields), "warnings": self.warnings}
             write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
 
 
@@ -78,13 +80,7 @@ def write(text: str = "") -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null.
-
-    Examples
-    --------
-    >>> plain({"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": (float("inf"), "x")})
-    {'a': [1.0, None], 'b': 3, 'c': [None, 'x']}
-    """
+    """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null."""
 
     def listed(one: Any) -> Any:
         return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
@@ -92,24 +88,15 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=listed), parse_constant=lambda _: None)
 
 
-def fields_of(value: Any, *names: str) -> dict[str, Any]:
+def fields_of(value: Any, *names: str) -> Fields:
     """Return attributes by their names, as fields for JSON."""
     return {name: getattr(value, name) for name in names}
 
 
-def words(facts: dict[str, Any]) -> str:
-    """Describe fields for people, one a line; records are listed below their name.
-
-    Examples
-    --------
-    >>> print(words({"n_points": 3000, "theta": [0.25, -1.0], "set_aside": [{"id": "r1", "loss": 7.5}]}))
-    n points          3,000
-    theta             0.25, -1
-    set aside         1
-      id r1, loss 7.5
-    """
+def words(fields: Fields) -> str:
+    """Describe fields for people, one a line; records are listed below their name."""
     lines = []
-    for name, value in facts.items():
+    for name, value in fields.items():
         records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
         lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
         for record in records:
@@ -126,10 +113,6 @@ def _words(value: Any, number: bool = True) -> str:
     elif number and type(value) is int:
         return f"{value:,}"
     return shorten(value, 80)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C that was handled cleanly; the message says how far the command got."""
 
 
 _pressed, _deferred = threading.Event(), threading.Event()
@@ -190,27 +173,20 @@ _HINTS = {  # as duramen.errors.HINTS
 _EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
 
 
-def describe_error(error: BaseException) -> tuple[str, bool]:
-    """Describe an error in one line, and whether it is of a kind that the library raises.
-
-    Examples
-    --------
-    >>> describe_error(KeyError("id 7 is not here"))
-    ('id 7 is not here', True)
-    >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
-    ('rows.csv: no such file or directory', True)
-    >>> describe_error(AssertionError("1: an id would occur twice"))[0]
-    'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
-    """
-    expected, text = isinstance(error, _EXPECTED), str(error)
+def describe_error(error: BaseException) -> tuple[str, int]:
+    """Describe an error in one line; also return the exit code."""
+    code, text = 2, str(error)
     if isinstance(error, RowError):
         text = error.message(_HINTS)
-    elif isinstance(error, KeyError) and error.args:
-        text = str(error.args[0])  # str() would put quotes around it
-    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
+    elif isinstance(error, KeyError):
+        text = " ".join(map(str, error.args))  # str() would put quotes around it
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory: {text}; use fewer rows"
-    elif not expected:
+    elif isinstance(error, KeyboardInterrupt):
+        code, text = 130, text or "interrupted"
+    elif not isinstance(error, _EXPECTED):
+        code = 1
         text = f"unexpected {type(error).__name__}: {text}; DURAMEN_DEBUG=1 shows where it came from"
-    return " ".join(text.split()) or type(error).__name__, expected
+    return " ".join(text.split()) or type(error).__name__, code

@@ -16,47 +16,55 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from duramen.cli.files import (
+from duramen.cli.commands import (
     advance,
     core_facts,
     core_of,
     encoding_in,
+    learn_problem,
     names_in,
     open_data,
     read_data,
+    with_labels,
 )
 from duramen.cli.options import (
-    LOSSES,
     Command,
-    Result,
+    check_loss,
     column_settings,
     command,
-    loss_settings,
+    coreset_settings,
     make_loss,
-    sampling_settings,
 )
-from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
+from duramen.cli.output import Fields, bar, defer_interrupts, describe_error, fields_of
 from duramen.errors import RowError
+from duramen.io import Encoding
+from duramen.io.encoding import form_of_ids
+from duramen.io.formats import is_table
 from duramen.io.scan import TableScan
 from duramen.store.store import open_store
+
+StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 def _command(
     name: str, *options: str, read_only: bool = True, **writes: Any
-) -> Callable[[Callable[[Any, Namespace], Result]], Command]:
-    """Make a command of what is done to an open store; it also prints what the store holds afterwards."""
+) -> Callable[[StoreCommand], Command]:
+    """Make a command of what is done to an open store; its fields include what the store holds afterwards."""
 
-    def add(run: Callable[[Any, Namespace], Result]) -> Command:
+    def add(run: StoreCommand) -> Command:
         @wraps(run)
-        def opened(options: Namespace) -> Result:
+        def opened(options: Namespace) -> Fields:
             with open_store(options.store, read_only=read_only) as store:
-                text, facts = run(store, options)
+                facts = run(store, options)
                 now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
-            if text:
-                text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
-            return text, {"store": store.path, **now, **facts}
+            if options.talk.said:
+                weight = f"weight {now['total_weight']:,.6g}"
+                options.talk.say(f"{store.path}: {now['n_points']:,} points, {weight}")
+            return {"store": store.path, **now, **facts}
 
         return command(f"store {name}", "store", *options, **writes)(opened)
 
@@ -70,8 +78,8 @@ def _rows(n: int) -> str:
 _INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
 
 
-@command("store init", *_INIT, store=())
-def init(options: Namespace) -> Result:
+@command("store init", *_INIT, writes="store")
+def init(options: Namespace) -> Fields:
     """Create a new, empty store.
 
     How columns become numbers is learned from the first file that is inserted, or here with
@@ -79,23 +87,24 @@ def init(options: Namespace) -> Result:
 
     example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
     """
-    given, settings, sample = loss_settings(options), column_settings(options), getattr(options, "from")
-    encoding = None
-    if sample is not None:
-        kind = LOSSES[options.loss]
-        encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
-    loss = make_loss(options.loss, given, None if encoding is None else encoding.classes)
-    stored = {"loss": loss, "engine": options.engine, "audit": options.audit, **sampling_settings(options)}
-    with open_store(options.store, create=True, **stored) as store, store.transaction():
-        store.note("columns", settings)
-        store.note("encoding", encoding and encoding.to_json())
+    source, encoding = getattr(options, "from"), None
+    if source is None:
+        check_loss(options)
+        loss = make_loss(options, None)
+    else:
+        data, loss = learn_problem(source, options)
+        encoding = data.encoding.to_json()
+    asked = {"engine": options.engine, "audit": options.audit, **coreset_settings(options)}
+    with open_store(options.store, create=True, loss=loss, **asked) as store, store.transaction():
+        store.note("columns", column_settings(options))
+        store.note("encoding", encoding)
     learned = "learned" if encoding else "learned from the first file"
-    text = f"{options.store}: a store for {loss!r}; its columns are {learned}"
-    return text, {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
+    options.talk.say(f"{options.store}: a store for {loss!r}; its columns are {learned}")
+    return {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
 
 
 @_command("insert", "data", "reading", read_only=False)
-def insert(store: Any, options: Namespace) -> Result:
+def insert(store: Any, options: Namespace) -> Fields:
     """Insert the rows of a file into a store.
 
     The file is read in batches, each of which is on disk before the next is read. Ctrl-C stops
@@ -116,20 +125,14 @@ def insert(store: Any, options: Namespace) -> Result:
 
 def _data_for(store: Any, options: Namespace) -> TableScan:
     """Open the file with the store's encoding, or learn one if there is none."""
-    loss, settings = store.loss, store.notes.get("columns") or {}
-    n_classes = loss.n_classes if loss.has_classes else None
-    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
+    encoding, columns = encoding_in(store.notes), store.notes.get("columns") or {}
+    data = read_data(options.data, options.talk, encoding, columns, store.loss.has_classes)
+    return with_labels(data, store.loss)
 
 
-def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Result:
+def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Fields:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
     start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
-
-    def so_far() -> str:
-        if options.atomic or place == options.skip:
-            return f"nothing was {done}"
-        return f"{place - options.skip:,} rows were {done} before; continue with --skip {place}"
-
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
@@ -140,19 +143,23 @@ def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any]
                         raise error.at(batch.place) from None
                     place = batch.first + len(batch)
                     advance(shown, batch)
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; {so_far()}") from None
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise ValueError(f"{describe_error(error)[0]}; {so_far()}") from error
+        except (KeyboardInterrupt, ValueError, TypeError, KeyError, OSError) as error:
+            n = 0 if options.atomic else place - options.skip
+            so_far = f"nothing was {done}"
+            if n:
+                so_far = f"{n:,} rows were {done} before; continue with --skip {place}"
+            kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError
+            raise kind(f"{describe_error(error)[0]}; {so_far}") from error
     n, seconds = place - options.skip, time.perf_counter() - start
     if not n:
         options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
-    text = f"{_rows(n)} {done} in {seconds:.1f} seconds ({n / max(seconds, 1e-9):,.0f} per second)"
-    return text, {f"n_{done}": n, "seconds": seconds}
+    rate = n / max(seconds, 1e-9)
+    options.talk.say(f"{_rows(n)} {done} in {seconds:.1f} seconds ({rate:,.0f} per second)")
+    return {f"n_{done}": n, "seconds": seconds}
 
 
 @_command("delete", "ids", "--ids-from", read_only=False)
-def delete(store: Any, options: Namespace) -> Result:
+def delete(store: Any, options: Namespace) -> Fields:
     """Delete rows of a store, by their ids.
 
     All of the rows are deleted in one transaction, or none if one of them does not exist.
@@ -164,33 +171,29 @@ def delete(store: Any, options: Namespace) -> Result:
         raise ValueError("pass either ids, or a file of ids with --ids-from")
     header, ids = (None, options.ids) if options.ids else _read_ids(options.ids_from)
     named = not len(store) or names_in(store, store.ids[:1]) is not None
-    if header is not None and (header in store if named else _is_whole(header)):
+    if header is not None and (header in store if named else _WHOLE.fullmatch(header)):
         raise ValueError(
             f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
-    wrong = [] if named else [one for one in ids if not _is_whole(one)]
-    if wrong:
-        raise ValueError(f"id {wrong[0]!r} is not a plain whole number, and this store has integer ids")
-    store.delete([str(one) if named else int(one) for one in ids])
-    return f"{_rows(len(ids))} deleted", {"n_deleted": len(ids)}
+    store.delete([str(one) if named else _whole_number(one) for one in ids])
+    options.talk.say(f"{_rows(len(ids))} deleted")
+    return {"n_deleted": len(ids)}
 
 
-def _is_whole(one: Any) -> bool:
-    return re.fullmatch(r"-?(0|[1-9][0-9]*)", str(one)) is not None
+def _whole_number(one: Any) -> int:
+    if not _WHOLE.fullmatch(str(one)):
+        raise ValueError(f"id {one!r} is not a plain whole number, and this store has integer ids")
+    return int(one)
 
 
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
-    from duramen.io import Encoding
-    from duramen.io.encoding import form_of_ids
-    from duramen.io.formats import is_table
-
     from_stdin = str(path) == "-"
     if from_stdin or not is_table(path):
         text = sys.stdin.read() if from_stdin else path.read_text("utf-8", "replace")
-        lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
-        return None, [line for line in lines if line]
+        lines = map(str.strip, text.removeprefix("\ufeff").splitlines())
+        return None, list(filter(None, lines))
     table = open_data(path)
     name, *others = table.columns
     if others:
@@ -201,7 +204,7 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
 
 
 @_command("update", "data", "reading", "--id", read_only=False)
-def update(store: Any, options: Namespace) -> Result:
+def update(store: Any, options: Namespace) -> Fields:
     """Replace rows of a store, by their ids.
 
     The file has the same columns, ids among them; each row replaces the one with the same id.
@@ -225,7 +228,7 @@ def update(store: Any, options: Namespace) -> Result:
 
 
 @_command("set-outliers", "outliers", read_only=False)
-def set_outliers(store: Any, options: Namespace) -> Result:
+def set_outliers(store: Any, options: Namespace) -> Fields:
     """Set the number of outliers.
 
     A count stays as it is; a fraction follows the number of points.
@@ -233,11 +236,11 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     example: duramen store set-outliers customers.duramen 3%
     """
     store.set_outliers(options.outliers)
-    return f"weight {store.n_outliers:,.6g} may be set aside", {}
+    return {}
 
 
-@_command("coreset", output=(".parquet",))
-def coreset(store: Any, options: Namespace) -> Result:
+@_command("coreset", writes="output", suffixes=(".parquet",))
+def coreset(store: Any, options: Namespace) -> Fields:
     """Write the coreset of a store.
 
     The file is like one of duramen build, with the coreset of the present rows.
@@ -246,23 +249,22 @@ def coreset(store: Any, options: Namespace) -> Result:
     """
     core = core_of(store)
     core.save(options.output)
-    return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
+    return {"core": options.output, **core_facts(core)}
 
 
-@_command("backup", "copy", copy=())
-def backup(store: Any, options: Namespace) -> Result:
+@_command("backup", "copy", writes="copy")
+def backup(store: Any, options: Namespace) -> Fields:
     """Copy a store, also while it is in use.
 
     The copy is a store as of one moment, even if another process changes the original during the copy.
 
     example: duramen store backup customers.duramen customers-copy.duramen
     """
-    n_bytes = store.backup(options.copy).stat().st_size
-    return f"{n_bytes:,} bytes written to {options.copy}", {"copy": options.copy, "n_bytes": n_bytes}
+    return {"copy": options.copy, "n_bytes": store.backup(options.copy).stat().st_size}
 
 
 @_command("reanchor", read_only=False)
-def reanchor(store: Any, options: Namespace) -> Result:
+def reanchor(store: Any, options: Namespace) -> Fields:
     """Find a new anchor for a store.
 
     A rough solution is found on the present rows, and the coreset is selected around it. Do
@@ -271,12 +273,11 @@ def reanchor(store: Any, options: Namespace) -> Result:
     example: duramen store reanchor customers.duramen
     """
     store.reanchor()
-    radius = store.anchor.radius
-    return f"a new anchor, radius {radius:.4g}", {"radius": radius}
+    return {"radius": store.anchor.radius}
 
 
 @_command("stats")
-def stats(store: Any, options: Namespace) -> Result:
+def stats(store: Any, options: Namespace) -> Fields:
     """Print what is in a store.
 
     That is the number of rows, their columns, how many are suspected, and how well the anchor
@@ -287,7 +288,7 @@ def stats(store: Any, options: Namespace) -> Result:
     report, encoding = store.anchor_report(), encoding_in(store.notes)
     columns = store.columns if encoding is None else encoding.names
     roles = store.notes.get("encoding") or store.notes.get("columns") or {}
-    return "", {
+    return {
         "loss": repr(store.loss),
         "columns": columns and list(columns),
         "label": roles.get("label"),
@@ -302,7 +303,7 @@ def stats(store: Any, options: Namespace) -> Result:
 
 
 @_command("history")
-def history(store: Any, options: Namespace) -> Result:
+def history(store: Any, options: Namespace) -> Fields:
     """List the anchors of a store, and the deletions in its audit.
 
     Anchors are listed with their time, number of points and how far they moved; deletions, in a
@@ -311,11 +312,11 @@ def history(store: Any, options: Namespace) -> Result:
     example: duramen store history customers.duramen
     """
     events = [event._asdict() for event in store.history]
-    return "", {"events": events, "forgotten": [{"id": one, "time": time} for one, time in store.forgotten]}
+    return {"events": events, "forgotten": [{"id": one, "time": time} for one, time in store.forgotten]}
 
 
 @_command("check")
-def check(store: Any, options: Namespace) -> Result:
+def check(store: Any, options: Namespace) -> Fields:
     """Check every page and every invariant of a store.
 
     Damage is an error, described in one line with the way out; the exit code is 2.
@@ -323,11 +324,12 @@ def check(store: Any, options: Namespace) -> Result:
     example: duramen store check customers.duramen
     """
     summary = store.check()
-    return summary, {"whole": True, "summary": summary}
+    options.talk.say(summary)
+    return {"whole": True, "summary": summary}
 
 
 @_command("compact", read_only=False)
-def compact(store: Any, options: Namespace) -> Result:
+def compact(store: Any, options: Namespace) -> Fields:
     """Free the space of deleted rows.
 
     The store is rewritten without gaps. Afterwards no byte of a deleted row is in its files.
@@ -337,4 +339,5 @@ def compact(store: Any, options: Namespace) -> Result:
     before = options.store.stat().st_size
     store.compact()
     after = options.store.stat().st_size
-    return f"{before:,} bytes before, {after:,} now", {"n_bytes_before": before, "n_bytes": after}
+    options.talk.say(f"{before:,} bytes before, {after:,} now")
+    return {"n_bytes_before": before, "n_bytes": after}

@@ -239,6 +239,8 @@ def _numbers(ids: Any) -> Any:
 class TableScan(Scan):
     """The rows of a table, encoded; text ids become numbers."""
 
+    names: tuple[str, ...]
+
     def __init__(self, table: Table, encoding: Encoding, progress: bool | Progress = False) -> None:
         super().__init__(progress)
         self.table, self.encoding, self.title = table, encoding, table.path.name

@@ -3,10 +3,4 @@
 from duramen.store.connection import DamagedStoreError, StoreLockedError
 from duramen.store.store import AnchorEvent, Store, open_store
 
-__all__ = [
-    "AnchorEvent",
-    "DamagedStoreError",
-    "Store",
-    "StoreLockedError",
-    "open_store",
-]
+__all__ = ["AnchorEvent", "DamagedStoreError", "Store", "StoreLockedError", "open_store"]

@@ -11,13 +11,14 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.store.connection import Connection
+from duramen.store.connection import AMONG, Connection, damage_errors, damaged
 
 _BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
-_PAGE, _HERE = 4096, 489  # bytes of a page, and the fewest that a record has outside of overflow pages
-_FRONT = 496  # zeros before the points: at least that many, and a multiple of eight
-_SIX, _CHECKSUM_BYTES = 1 << 40, 6
+# A record of p bytes has 489 + (p - 489) mod 4092 of them outside of overflow pages, or 489 if that is more
+# than 4061; 12 to 15 come before the content. If its length is 474 mod 4092, these are 489, within the zeros.
+_FRONT, _PER_PAGE, _LENGTH = 496, 4092, 474  # zeros before the points, a multiple of eight
+_SIX_BYTES = 1 << 40  # a number that SQLite stores in six bytes
 _MASK = (1 << 62) - 1
 
 Block = dict[str, Array]
@@ -26,46 +27,32 @@ Block = dict[str, Array]
 
 @final
 class RowLayout:
-    """How points are laid out in a block: one column after the other.
+    """How points are laid out in a block: one column after the other."""
 
-    Examples
-    --------
-    >>> layout = RowLayout(2, np.dtype(np.float32), labelled=False)
-    >>> one = {"ids": [7], "epochs": [3], "weights": [1.0], "rows": [[1.0, 2.0]]}
-    >>> content = layout.pack(one)
-    >>> layout.unpack(0, 1, block_checksum(0, content), content)["rows"]
-    array([[1., 2.]], dtype=float32)
-    """
-
-    def __init__(self, n_columns: int, dtype: np.dtype[np.floating], labelled: bool) -> None:
-        labels = [("labels", "<f8", ())] * labelled
-        row = ("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))
-        self._columns = (("ids", "<i8", ()), ("epochs", "<i8", ()), ("weights", "<f8", ()), *labels, row)
-        self.row_bytes = _record(self._columns, 1).itemsize
-        self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
-
-    @classmethod
-    def from_json(cls, layout: dict[str, Any]) -> RowLayout:
-        """Read the layout from the metadata of a store."""
-        return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
+    def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
+        columns: list[Any] = [("ids", "<i8"), ("epochs", "<i8"), ("weights", "<f8")]
+        columns += [("labels", "<f8")] * labelled
+        columns += [("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))]
+        self._row = np.dtype(columns)
+        self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row.itemsize))
 
     def pack(self, block: Block) -> bytes:
-        """Pack a block into bytes."""
-        n = len(block["ids"])
-        record = np.empty((), _record(self._columns, n))
-        for name in record.dtype.names or ():
-            record[name] = block[name]
+        record = np.empty((), _record(self._row, len(block["ids"])))
+        for name, column in block.items():
+            record[name] = column
         length = _FRONT + record.nbytes
-        return b"".join([bytes(_FRONT), record.tobytes(), bytes(_padded_length(length, n) - length)])
+        return b"".join([bytes(_FRONT), record.tobytes(), bytes((_LENGTH - length) % _PER_PAGE)])
 
     def unpack(self, number: int, n: int, checksum: int, content: bytes) -> Block:
         """Read a record of the table ``blocks`` as views of its bytes; raise ValueError if it was changed."""
         if checksum != block_checksum(number, content):
             raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
-        if n < 1 or len(content) != _padded_length(_FRONT + n * self.row_bytes, n):
-            raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
-        record = np.frombuffer(content, _record(self._columns, n), 1, _FRONT)[0]
-        return {name: record[name] for name in record.dtype.names or ()}
+        size, length = self._row.itemsize, len(content)
+        padded = 0 <= length - _FRONT - n * size < _PER_PAGE and (length - _LENGTH) % _PER_PAGE < 4
+        if n < 1 or not padded:  # older versions have up to three bytes more
+            raise ValueError(f"{length} bytes are not {n} rows of {size} bytes")
+        record = np.frombuffer(content, _record(self._row, n), 1, _FRONT)[0]
+        return {name: record[name] for name in self._row.names or ()}
 
     def split(self, block: Block) -> Iterator[Block]:
         """Split points into blocks of at most the capacity."""
@@ -74,9 +61,9 @@ class RowLayout:
 
 
 @lru_cache
-def _record(columns: tuple[tuple[str, Any, tuple[int, ...]], ...], n: int) -> np.dtype[np.void]:
-    """Return the type of ``n`` points as one record."""
-    return np.dtype([(name, kind, (n, *shape)) for name, kind, shape in columns])
+def _record(row: np.dtype[np.void], n: int) -> np.dtype[np.void]:
+    """Return the type of ``n`` points as one record, column by column."""
+    return np.dtype([(name, row[name], (n,)) for name in row.names or ()])
 
 
 def take(block: Block, which: Array | slice) -> Block:
@@ -84,32 +71,12 @@ def take(block: Block, which: Array | slice) -> Block:
     return {name: column[which] for name, column in block.items()}
 
 
-def _padded_length(length: int, n: int) -> int:
-    """Return the length of a block padded so that its record fills overflow pages, and least of another page.
-
-    A record of p bytes has 489 + (p - 489) mod 4092 of them, if that is no more than 4061,
-    outside of overflow pages: 489 if nothing remains.
-    """
-    integer = 0 if n == 1 else 1 if n < 1 << 7 else 2  # bytes that SQLite uses for n
-    padded = length
-    for _ in range(2):  # the length of the record's head depends on the result
-        head = 4 + -(-(12 + 2 * padded).bit_length() // 7)
-        padded = length + (_HERE - length - head - integer - _CHECKSUM_BYTES) % (_PAGE - 4)
-    return padded
-
-
 def block_checksum(number: int, content: bytes) -> int:
     """Compute the checksum of a block under its number: always six bytes in SQLite."""
-    return _SIX + zlib.crc32(content, zlib.crc32(number.to_bytes(8, "little", signed=True)))
+    return _SIX_BYTES + zlib.crc32(content, zlib.crc32(number.to_bytes(8, "little", signed=True)))
 
 
-AMONG = "IN (SELECT value FROM json_each(?))"
 _BLOCKS = "SELECT number, n, seal, content FROM blocks"
-
-
-def as_json(ids: Array) -> str:
-    """Return ids as the parameter that :data:`AMONG` takes."""
-    return json.dumps(ids.tolist())
 
 
 @final
@@ -128,38 +95,37 @@ class Blocks:
         self.totals = {"n_points": 0, "n_blocks": 0, "digest": 0, "next_block": 0}
         self._small: dict[int, int] = {}
 
-    # reading
-
     def read(self, totals: dict[str, int]) -> Iterator[Block]:
         """Read all blocks, once; raise ValueError, naming one that differs from what was written."""
         self.totals["next_block"] = totals["next_block"]
-        for number, n, checksum, content in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
-            yield self.layout.unpack(number, n, checksum, content)
-            self._count(number, n, checksum)
+        for record in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
+            yield self.layout.unpack(*record)
+            self._count(*record[:3])
         for name, value in self.totals.items():
             if totals[name] != value:
                 raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
 
     def _take_out(self, number: int) -> Block:
-        """Read a block that is to be deleted or written again."""
         found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
-        if not found:
-            raise ValueError(f"block {number} is missing")
-        _, n, checksum, content = found[0]
-        self._count(number, n, checksum, -1)
-        return self.layout.unpack(number, n, checksum, content)
+        with damage_errors(self._connection.path):
+            if not found:
+                raise ValueError(f"block {number} is missing")
+            self._connection.run("DELETE FROM blocks WHERE number = ?", number)
+            self._count(*found[0][:3], sign=-1)
+            return self.layout.unpack(*found[0])
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
         """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
         query, n = f"SELECT DISTINCT block FROM members WHERE id {AMONG}", 0
-        for (number,) in self._connection.run(query, as_json(ids)):
+        for (number,) in self._connection.run(query, json.dumps(ids.tolist())):
             block = self._take_out(number)
             places = np.minimum(np.searchsorted(ids, block["ids"]), len(ids) - 1)
             rows = np.flatnonzero(ids[places] == block["ids"])
             n += len(rows)
             yield number, block, rows, places[rows]
         if n != len(ids):
-            raise ValueError(f"{len(ids) - n} of {len(ids)} points are not in the block that members lists")
+            reason = f"{len(ids) - n} of {len(ids)} points are not in the block that members lists"
+            raise damaged(self._connection.path, reason)
 
     def check(self) -> None:
         """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
@@ -170,10 +136,7 @@ class Blocks:
         if listed:
             raise ValueError(f"id {min(listed)[0]} is not in the block that members lists")
 
-    # changing
-
     def add(self, block: Block) -> None:
-        """Add new points."""
         for part in self.layout.split(block):
             number = self.totals["next_block"]
             self.totals["next_block"] += 1
@@ -185,16 +148,12 @@ class Blocks:
     def remove(self, ids: Array) -> None:
         """Remove points, leaving no trace in the file's tables."""
         for number, block, rows, _ in self._find(np.sort(ids)):
-            rest = np.delete(np.arange(len(block["ids"])), rows)
-            if len(rest):
-                self._write(number, take(block, rest))
-            else:
-                self._delete(number)
-        self._connection.run(f"DELETE FROM members WHERE id {AMONG}", as_json(ids))
+            if len(rows) < len(block["ids"]):
+                self._write(number, take(block, np.delete(np.arange(len(block["ids"])), rows)))
+        self._connection.delete("members", ids)
         self.join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:
-        """Replace the points with the same ids."""
         new = take(new, np.argsort(new["ids"]))
         for number, block, rows, places in self._find(new["ids"]):
             block = take(block, np.arange(len(block["ids"])))  # a copy
@@ -206,20 +165,14 @@ class Blocks:
         """Join small blocks if they have at least this many points together."""
         if len(self._small) < 2 or sum(self._small.values()) < at_least:
             return
-        parts = []
-        for number in sorted(self._small):
-            parts.append(self._take_out(number))
-            self._delete(number)
+        parts = [self._take_out(number) for number in sorted(self._small)]
         self.add({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def _write(self, number: int, block: Block) -> None:
         content = self.layout.pack(block)
         record = number, len(block["ids"]), block_checksum(number, content), content
-        self._connection.run("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", *record)
+        self._connection.run("INSERT INTO blocks VALUES (?, ?, ?, ?)", *record)
         self._count(*record[:3])
-
-    def _delete(self, number: int) -> None:
-        self._connection.run("DELETE FROM blocks WHERE number = ?", number)
 
     def _count(self, number: int, n: int, checksum: int, sign: int = 1) -> None:
         self.totals["n_points"] += sign * n

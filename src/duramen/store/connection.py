@@ -1,14 +1,10 @@
-"""Connections to a store's file, whose errors say what to do.
-
-ValueError
-    DamagedStoreError    the file differs from what was written
-OSError
-    StoreLockedError     another process is writing
-"""
+"""Connections to a store's file, whose errors say what to do."""
 
 from __future__ import annotations
 
 import errno
+import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,8 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from duramen.arrays import Array
+
 APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
 FORMAT = 2
+AMONG = "IN (SELECT value FROM json_each(?))"
 
 WAIT = 5.0  # seconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
@@ -43,48 +42,28 @@ def _way_out(path: Path) -> str:
     )
 
 
-_KNOWN = (  # words of SQLite's message, the error raised instead, its number and message
-    (
-        ("disk is full",),
-        OSError,
-        errno.ENOSPC,
-        "the disk is full, and nothing was changed; free some space and try again",
-    ),
-    (
-        ("readonly", "read-only", "unable to open"),
+_KNOWN = {  # patterns in SQLite's message, and the error that is raised instead
+    "disk is full": (OSError, errno.ENOSPC, "the disk is full, and nothing was changed; free some space"),
+    "read-?only|unable to open": (
         PermissionError,
         errno.EACCES,
-        "the file or its folder is not writable, and nothing was changed; change the permissions, or open it "
-        "with read_only=True",
+        "the file or its folder is not writable; change the permissions, or open it with read_only=True",
     ),
-    (
-        ("locked", "busy"),
-        StoreLockedError,
-        errno.EAGAIN,
-        "another program is writing to the file; wait for it, or stop it",
-    ),
-    (
-        ("disk I/O",),
-        OSError,
-        errno.EIO,
-        "the disk failed (disk I/O error), and nothing was changed; try again",
-    ),
-)
-
-
+    "locked|busy": (StoreLockedError, errno.EAGAIN, "another program is writing to the file; wait for it"),
+    "disk I/O": (OSError, errno.EIO, "the disk failed (disk I/O error), and nothing was changed; try again"),
+}
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
 
 def _translate(path: Path, error: Exception) -> OSError | ValueError:
     no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
     text = "disk is full" if no_space else str(error)
-    for words, kind, number, message in _KNOWN:
-        if any(word in text for word in words):
+    for pattern, (kind, number, message) in _KNOWN.items():
+        if re.search(pattern, text):
             return kind(number, message, str(path))
     if "not a database" in text:
-        return DamagedStoreError(
-            f"{path} is not a store, or its first page is damaged; check the path, {_way_out(path)}"
-        )
+        problem = "is not a store, or its first page is damaged; check the path"
+        return DamagedStoreError(f"{path} {problem}, {_way_out(path)}")
     return damaged(path, text)
 
 
@@ -113,29 +92,29 @@ def damage_errors(path: Path) -> Iterator[None]:
 
 
 class Connection(sqlite3.Connection):
-    """An open file; ``run`` and ``run_many`` translate SQLite's errors."""
+    """An open file; its own methods translate SQLite's errors."""
 
     path: Path
+    immutable = False  # opened as a file that does not change
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement, and return its rows."""
         try:  # no context manager: this runs many times for a row
             return self.execute(statement, values).fetchall()
         except _UNREADABLE as error:
             raise _translate(self.path, error) from error
 
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run a statement for each row of values."""
         with sqlite_errors(self.path):
             self.executemany(statement, rows)
 
+    def delete(self, table: str, ids: Array) -> None:
+        self.run(f"DELETE FROM {table} WHERE id {AMONG}", json.dumps(ids.tolist()))
+
     def set(self, *pragmas: str) -> None:
-        """Set pragmas."""
         for pragma in pragmas:
             self.run(f"PRAGMA {pragma}")
 
     def number(self, statement: str) -> int:
-        """Return the one number that a statement gives."""
         return int(self.run(statement)[0][0])
 
     @property
@@ -148,14 +127,10 @@ def _check_format(connection: Connection) -> None:
     """Raise ValueError if this library cannot open the file."""
     path, form = connection.path, connection.number("PRAGMA user_version")
     if connection.number("PRAGMA application_id") != APPLICATION:
-        raise ValueError(
-            f"{path} is a SQLite file, but not a duramen store; dm.open_store(path, create=True, "
-            "loss=...), or duramen store init, creates one under another name"
-        )
+        raise ValueError(f"{path} is a SQLite file, but not a duramen store; create one under another name")
     if form > FORMAT:
-        raise ValueError(
-            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
-        )
+        advice = f"is newer than this library reads ({FORMAT}); upgrade duramen"
+        raise ValueError(f"{path}: format {form} {advice}")
     if form < 1:
         raise damaged(path, f"unknown format {form}")
 
@@ -172,9 +147,8 @@ def connect(path: Path, options: str, *pragmas: str, new: tuple[str, ...] = ()) 
         )
     connection.path = path
     no_files = "temp_store = MEMORY"  # keeps rows out of temporary files
-    common = (f"cache_size = {-_CACHE}", no_files, "trusted_schema = OFF", "cell_size_check = ON")
     try:
-        connection.set(*common)
+        connection.set(f"cache_size = {-_CACHE}", no_files, "trusted_schema = OFF", "cell_size_check = ON")
         if connection.is_blank:  # reads its first page
             connection.set(*new)
         else:

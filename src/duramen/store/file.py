@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import sqlite3
 import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 from uuid import UUID
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.files import replacing
 from duramen.points import numbers_of, tagged
-from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
+from duramen.store.blocks import Block, Blocks, RowLayout
 from duramen.store.connection import (
     APPLICATION,
     FORMAT,
@@ -32,12 +31,9 @@ from duramen.store.connection import (
 )
 from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
 
+Values: TypeAlias = dict[str, Any]  # by name
+
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
-
-
-def resolve(path: str | os.PathLike[str]) -> Path:
-    """Return the canonical path of a file, independent of links and of the working directory."""
-    return Path(os.path.realpath(os.fsdecode(path)))
 
 
 def has_log(path: Path) -> bool:
@@ -46,35 +42,25 @@ def has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _connect_writer(path: Path, synchronous: str) -> Connection:
-    """Open for writing, with a log that every commit is synced to; deleted content is overwritten."""
-    log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
-    layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
-    return connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+def _connect_reader(path: Path) -> Connection:
+    """Open for reading; in a folder that is not writable, as a file that does not change.
 
-
-def _connect_reader(path: Path) -> tuple[Connection, bool]:
-    """Open for reading; also return whether it was opened as a file that does not change.
-
-    It is if its folder is not writable. Otherwise it is opened as if for writing, so that SQLite
-    cleans up after the last user.
+    Elsewhere it is opened as if for writing, so that SQLite cleans up after the last user.
     """
     with suppress(OSError):
-        return connect(path, "mode=rw", "query_only = ON"), False
+        return connect(path, "mode=rw", "query_only = ON")
     try:
-        return connect(path, "mode=ro", "query_only = ON"), False
+        return connect(path, "mode=ro", "query_only = ON")
     except OSError:
         if has_log(path):
             raise
-    return connect(path, "mode=ro&immutable=1", "query_only = ON"), True
+    connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
+    connection.immutable = True
+    return connection
 
 
-# tables
-
-_METADATA = "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL"  # seal: a checksum
-_TABLES = {
-    "facts": _METADATA,
-    "spare": _METADATA,  # empty; version 0.1 writes it
+_TABLES = {  # seal: a checksum
+    "facts": "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL",
     "blocks": "number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, content BLOB NOT NULL",
     "members": "id INTEGER PRIMARY KEY, block INTEGER NOT NULL",
     "names": "id INTEGER PRIMARY KEY, name BLOB NOT NULL",
@@ -87,7 +73,7 @@ _PUT = (
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
 )
 METADATA = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
-_NO_ROWS = RowLayout(0, np.dtype(np.float64), labelled=False)
+_NO_ROWS = RowLayout(0, float, labelled=False)
 
 
 def create_tables(connection: Connection) -> None:
@@ -124,8 +110,8 @@ def _text_checksum(name: str, text: str) -> int:
     return zlib.crc32(text.encode(), zlib.crc32(name.encode()))
 
 
-def _deletion_checksum(number: int, packed: Any, time: str) -> int:
-    return zlib.crc32(repr((number, packed, time)).encode())
+def _deletion_checksum(*record: Any) -> int:
+    return zlib.crc32(repr(record).encode())
 
 
 def _count_and_sum(ids: Collection[int]) -> list[int]:
@@ -133,12 +119,8 @@ def _count_and_sum(ids: Collection[int]) -> list[int]:
 
 
 def _require(sound: bool, reason: str) -> None:
-    """Raise ValueError unless what was read is sound."""
     if not sound:
         raise ValueError(reason)
-
-
-# the file
 
 
 @final
@@ -148,31 +130,34 @@ class StoreFile:
     Metadata are JSON values by name. ``totals``, one of them, has what there must be in other tables.
     """
 
+    inherited = False  # from the process that this one was forked from
+
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
         refuse_inherited(path)
-        self._lock = None if read_only else WriterLock(path)
-        self.log_has_traces = not read_only and has_log(path)  # of what was deleted
-        try:
-            self._connection, self._immutable = (
-                _connect_reader(path) if read_only else (_connect_writer(path, synchronous), False)
-            )
-        except BaseException:
-            self._release()
-            raise
+        with ExitStack() as stack:
+            if read_only:
+                self.log_has_traces = False
+                self._connection = _connect_reader(path)
+            else:
+                stack.callback(WriterLock(path).release)
+                self.log_has_traces = has_log(path)  # of what was deleted
+                log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
+                layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
+                self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+            self._release = stack.pop_all().close
         self.inode = inode(path)
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
-        self.totals: dict[str, Any] = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
+        self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    def open(self, fresh: dict[str, Any] | None = None) -> None:
+    def open(self, fresh: Values | None = None) -> None:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
-                raise ValueError(
-                    f"{self.path} is empty: it is being created, or its creation was interrupted; "
-                    "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
-                )
+                problem = "is empty: it is being created, or its creation was interrupted"
+                advice = "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
+                raise ValueError(f"{self.path} {problem}; {advice}")
             self.begin()
             create_tables(self._connection)
             for name, value in fresh.items():
@@ -180,10 +165,8 @@ class StoreFile:
             self.commit(set())
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
-                raise ValueError(
-                    f"{self.path} has an older format; open it once for writing, dm.open_store(path) or "
-                    f"duramen store compact, which brings it to format {FORMAT}"
-                )
+                ways = f"dm.open_store(path) or duramen store compact, which brings it to format {FORMAT}"
+                raise ValueError(f"{self.path} has an older format; open it once for writing, {ways}")
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
@@ -191,15 +174,12 @@ class StoreFile:
 
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
-        self._connection.run(f"CREATE TABLE spare ({_METADATA})")
         self.put("history", [])
         with damage_errors(self.path):
             anchor = self.metadata()["anchor"]
         if anchor:
             self.put("history", [(now(), "kept by an older version", None, anchor["radius"], None)])
         self._connection.set(f"user_version = {FORMAT}")
-
-    # transactions
 
     def begin(self) -> None:
         """Begin a transaction; one that was interrupted before use is rolled back."""
@@ -209,10 +189,8 @@ class StoreFile:
 
     def _refuse_moved(self) -> None:
         if not (self.path.exists() and inode(self.path) == self.inode):
-            raise FileNotFoundError(
-                f"{self.path} was moved or removed while it was open; put it back with its log, and open "
-                "it again"
-            )
+            advice = "put it back with its log, and open it again"
+            raise FileNotFoundError(f"{self.path} was moved or removed while it was open; {advice}")
 
     def commit(self, sample: set[int]) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
@@ -222,8 +200,7 @@ class StoreFile:
         self._connection.run("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if SQLite did not do so already."""
-        if self._connection.in_transaction:
+        if self._connection.in_transaction:  # SQLite may have undone it already
             self._connection.run("ROLLBACK")
 
     def empty_log(self, *, wait: bool = True) -> bool:
@@ -233,7 +210,7 @@ class StoreFile:
             busy = self._connection.number("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._connection.set(f"busy_timeout = {int(1000 * WAIT)}")
-        self.log_has_traces = self.log_has_traces and bool(busy)
+        self.log_has_traces &= bool(busy)
         return not busy
 
     def clear_traces(self) -> None:
@@ -243,24 +220,27 @@ class StoreFile:
                 self.empty_log(wait=False)
 
     @property
+    def n_changes(self) -> int:
+        """How many records were written so far, also those of transactions that were undone."""
+        return self._connection.total_changes
+
+    @property
     def version(self) -> Any:
         """A value that differs between any two committed states: the checksums of all metadata."""
         return self._connection.run("SELECT seal FROM facts")
 
     def reconnect(self) -> None:
         """Open the file again, if it was opened as one that does not change."""
-        if self._immutable:
+        if self._connection.immutable:
             self._connection.close()
-            self._connection, self._immutable = _connect_reader(self.path)
+            self._connection = _connect_reader(self.path)
 
     def pack(self) -> None:
         """Put points into as few blocks as possible, and erase all traces of deleted records.
 
-        Gaps in old pages may hold copies of records deleted since; they are
-        overwritten when the old tables are dropped.
+        Gaps in old pages may hold copies of them, and are overwritten when the old tables are dropped.
         """
-        with damage_errors(self.path):
-            self.blocks.join_small(at_least=0)
+        self.blocks.join_small(at_least=0)
         for table, columns in _TABLES.items():
             if table != "blocks":
                 self._connection.run(f"CREATE TABLE rebuilt ({columns})")
@@ -269,7 +249,6 @@ class StoreFile:
                 self._connection.run(f"ALTER TABLE rebuilt RENAME TO {table}")
 
     def shrink(self) -> None:
-        """Return free pages to the file system."""
         with sqlite_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
@@ -280,7 +259,7 @@ class StoreFile:
         """
         self._refuse_moved()
         _refuse_existing(target)
-        source, _ = _connect_reader(self.path)
+        source = _connect_reader(self.path)
         try:
             with closing(source), replacing(target) as file, sqlite_errors(target):
                 Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
@@ -292,7 +271,9 @@ class StoreFile:
             raise PermissionError(errno.EACCES, reason, str(target)) from error
 
     def close(self) -> None:
-        """Close the file, and release the lock; the last connection to close removes the log."""
+        """Close the file, unless it is inherited, and release the lock; the last to close removes the log."""
+        if self.inherited:
+            return
         self.clear_traces()
         try:
             with sqlite_errors(self.path):
@@ -301,21 +282,12 @@ class StoreFile:
         finally:
             self._release()
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-
-    # writing
-
     def put(self, name: str, value: Any) -> None:
-        """Write metadata."""
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
     def add(self, block: Block, names: dict[int, Any] | None) -> None:
-        """Add new points, with their names."""
-        with damage_errors(self.path):
-            self.blocks.add(self._dated(block))
+        self.blocks.add(self._dated(block))
         if names is not None:
             pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
             self._connection.run_many("INSERT INTO names VALUES (?, ?)", pairs)
@@ -325,20 +297,14 @@ class StoreFile:
         return {**block, "epochs": block["epochs"] + (self.totals["epoch"] - 1)}
 
     def replace(self, block: Block) -> None:
-        """Replace the points with the same ids."""
-        with damage_errors(self.path):
-            self.blocks.replace(self._dated(block))
-        self._delete("sample", block["ids"])
+        self.blocks.replace(self._dated(block))
+        self._connection.delete("sample", block["ids"])
+        self.log_has_traces = True
 
     def remove(self, ids: Array) -> None:
-        """Remove points, with their names."""
-        with damage_errors(self.path):
-            self.blocks.remove(ids)
-        self._delete("sample", ids)
-        self._delete("names", ids)
-
-    def _delete(self, table: str, ids: Array) -> None:
-        self._connection.run(f"DELETE FROM {table} WHERE id {AMONG}", as_json(ids))
+        self.blocks.remove(ids)
+        for table in ("sample", "names"):
+            self._connection.delete(table, ids)
         self.log_has_traces = True
 
     def begin_epoch(self, ids: set[int]) -> None:
@@ -362,8 +328,6 @@ class StoreFile:
         sealed = ((*row, time, _deletion_checksum(*row, time)) for row in rows)
         self._connection.run_many("INSERT INTO forgotten VALUES (?, ?, ?, ?)", sealed)
 
-    # reading
-
     def forgotten(self) -> list[tuple[Any, str]]:
         """Read which points were deleted, and when."""
         n = self.totals["n_forgotten"]
@@ -374,21 +338,22 @@ class StoreFile:
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
-    def read(self) -> tuple[dict[str, Any], int, Iterator[Block]]:
+    def read(self) -> tuple[Values, int, Iterator[Block]]:
         """Read metadata, the number of points, and the points, which are checked while they are read.
 
         Their ``epochs`` are whether they changed since the anchor.
         """
         metadata = self.metadata()
-        self.totals, layout = metadata["ledger"], metadata["state"]["gate"]
-        self.blocks = Blocks(self._connection, RowLayout.from_json(layout) if layout else _NO_ROWS)
+        self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
+        if gate:
+            layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"])
+        self.blocks = Blocks(self._connection, layout)
         totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
         epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
         dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
         return metadata, int(totals["n_points"]), dated
 
-    def metadata(self) -> dict[str, Any]:
-        """Read all metadata."""
+    def metadata(self) -> Values:
         metadata = {}
         for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
             reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
@@ -399,7 +364,6 @@ class StoreFile:
         return metadata
 
     def names(self) -> dict[int, Any] | None:
-        """Read the names of the points."""
         rows = self._connection.run("SELECT id, name FROM names")
         names = {one: unpack_name(packed) for one, packed in rows}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")

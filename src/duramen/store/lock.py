@@ -14,17 +14,14 @@ from typing import Any, final
 
 from duramen.store.connection import StoreLockedError
 
-open_files: set[Any] = set()  # each with its ``inode``
+open_files: set[Any] = set()  # each with its ``inode``, and whether it is ``inherited``
 _inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
 
 
 def refuse_inherited(path: Path) -> None:
     """Raise RuntimeError if a file was open in the process that this one was forked from."""
     if path.exists() and inode(path) in _inherited:
-        raise RuntimeError(
-            f"{path} was open when this process was forked, so SQLite cannot open it here; start the process "
-            "by spawn or forkserver, or fork before the store is opened"
-        )
+        raise RuntimeError(f"{path} was open when this process was forked; start it by spawn or forkserver")
 
 
 def inode(path: Path) -> tuple[int, int]:
@@ -62,14 +59,13 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._store = path
-        self._path = path.with_name(f"{path.name}-lock")
+        self._store, self._path = path, path.with_name(f"{path.name}-lock")
+        self._holder = f"process {os.getpid()} on {socket.gethostname()},"
         self._handle: int | None = self._acquire()
-        text = f"process {os.getpid()} on {socket.gethostname()}, since {now()},"
         with suppress(OSError):  # a full disk: the lock works without the text, too
             os.ftruncate(self._handle, 0)
             os.lseek(self._handle, 0, os.SEEK_SET)
-            os.write(self._handle, text.encode())
+            os.write(self._handle, f"{self._holder} since {now()},".encode())
         _locks.add(self)
 
     def _acquire(self) -> int:
@@ -79,13 +75,10 @@ class WriterLock:
             try:
                 _lock_file(handle)
             except OSError as error:
-                holder = self._holder()
                 os.close(handle)
-                raise StoreLockedError(
-                    errno.EAGAIN,
-                    f"{holder} has it open for writing; close it there first, or open it with read_only=True",
-                    str(self._store),
-                ) from error
+                advice = "has it open for writing; close it there first, or open it with read_only=True"
+                reason = f"{self._other_holder()} {advice}"
+                raise StoreLockedError(errno.EAGAIN, reason, str(self._store)) from error
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), self._path.stat()):
                     return handle
@@ -98,28 +91,22 @@ class WriterLock:
         except PermissionError as error:
             with suppress(OSError):
                 return os.open(self._path, os.O_RDONLY)
-            raise PermissionError(
-                errno.EACCES,
-                "its folder is not writable; change the permissions of the folder, or open it with "
-                "read_only=True",
-                str(self._store),
-            ) from error
+            advice = "its folder is not writable; change its permissions, or open it with read_only=True"
+            raise PermissionError(errno.EACCES, advice, str(self._store)) from error
 
-    def _holder(self) -> str:
-        try:
+    def _other_holder(self) -> str:
+        with suppress(OSError, ValueError):
             text = self._path.read_text()
-        except (OSError, ValueError):
-            text = ""
-        mine = text.startswith(f"process {os.getpid()} on {socket.gethostname()},")
-        return "this " * mine + text if text.startswith("process ") else "another process"
+            if text.startswith("process "):
+                return f"this {text}" if text.startswith(self._holder) else text
+        return "another process"
 
     def release(self) -> None:
-        """Release the lock."""
         if self._handle is not None:
             if sys.platform == "win32":  # pragma: no cover  (where an open file cannot be removed)
                 self._close()
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self._path.unlink()
             self._close()
 
     def _close(self) -> None:
@@ -133,7 +120,9 @@ _locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 def _after_fork() -> None:
     """Mark open files as inherited in a forked process, and leave the locks to the parent."""
-    _inherited.update(file.inode for file in open_files)
+    for file in open_files:
+        file.inherited = True
+        _inherited.add(file.inode)
     open_files.clear()
     for lock in list(_locks):
         lock._close()

@@ -26,12 +26,13 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
-from duramen.files import json_types
-from duramen.losses.base import Loss, distance
+from duramen.errors import prefixed
+from duramen.files import check_place, json_types
+from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
-from duramen.store.file import StoreFile, resolve
+from duramen.store.file import StoreFile, Values
 from duramen.store.lock import now
 
 if TYPE_CHECKING:
@@ -77,26 +78,25 @@ class Store(DynamicCoreset):
     >>> folder.cleanup()
     """
 
-    def __init__(self, file: StoreFile, given: dict[str, Any]) -> None:
-        self._file, self._pid = file, os.getpid()
-        self._closed = self._lost_file = False
-        self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
-        self._n_changes = 0  # besides those of the state
-        self._origin = "the first"  # of an anchor found on insertion
-        self._memory: State | None = None
-        self._metadata: dict[str, Any] = {}
+    _closed = _lost_file = False
+    _depth, _undone = 0, False  # of transactions; whether the outermost was already undone
+    _origin = "the first"  # of an anchor found on insertion
+    _memory: State | None = None
+    _metadata: Values
+
+    def __init__(self, file: StoreFile, given: Values) -> None:
+        self._file = file
         with damage_errors(file.path):
             settings = file.metadata()["settings"]
         try:
             known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
         except (LossMismatchError, TypeError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{file.path} {error}") from None
+            raise prefixed(f"{file.path} ", error) from None
         super().__init__(**known)
         with self._snapshot():
             self._restore()
-        _check_settings(self, self._metadata, given)
-        self._finalizer = weakref.finalize(self, _close_file, file, self._pid)
+        _check_settings(self, given)
+        self._finalizer = weakref.finalize(self, file.close)
 
     # what a store has beyond a dynamic coreset
 
@@ -117,22 +117,6 @@ class Store(DynamicCoreset):
         Many small operations are much faster in a transaction. An error that leaves
         the block undoes all of them. Other threads wait until the block ends; other tasks of
         the same thread do not, and would become part of it: do not await or yield inside.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import duramen as dm
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = pathlib.Path(folder.name) / "customers.duramen"
-        >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
-        ...     try:
-        ...         with store.transaction():
-        ...             ids = store.insert([[0.0], [1.0]])
-        ...             store.delete(7)
-        ...     except KeyError as error:
-        ...         print(error, len(store))
-        'id 7 is not here; it was deleted or never inserted' 0
-        >>> folder.cleanup()
         """
         with self._lock:
             self._check_writable()
@@ -158,21 +142,10 @@ class Store(DynamicCoreset):
     def check(self) -> str:
         """Check every page, every checksum and every invariant, and that memory and file agree.
 
-        Cost: several passes over all points.
-
-        Returns
-        -------
-        str
-            A summary of what was checked.
-
-        Raises
-        ------
-        DamagedStoreError
-            Naming the damage.
+        Returns a summary of what was checked; damage is a DamagedStoreError that names it. Cost: several
+        passes over all points.
         """
-        with self._lock:
-            self._check_open()
-            self._refuse_in_transaction("check()")
+        with self._outside_transaction("check()"):
             with self._snapshot():
                 self._check_file()
                 self.check_invariants()
@@ -183,22 +156,14 @@ class Store(DynamicCoreset):
     def compact(self) -> None:
         """Make the file as small as possible, and erase all traces of deleted rows from all its files.
 
-        Raises
-        ------
-        StoreLockedError
-            If a reader is active, so that the log cannot be emptied; try again.
+        While a reader is active, the log cannot be emptied: a StoreLockedError; try again.
         """
-        with self._lock:
-            self._check_writable()
-            self._refuse_in_transaction("compact()")
+        with self._outside_transaction("compact()"):
             with self.transaction():
-                self._n_changes += 1
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
-                raise StoreLockedError(
-                    f"{self.path}: a reader is using it, so its log cannot be emptied; try again"
-                )
+                raise StoreLockedError(f"{self.path}: a reader is using it and its log; try again later")
 
     def backup(self, path: str | os.PathLike[str]) -> Path:
         """Copy the store, as last committed, into a new file.
@@ -207,39 +172,10 @@ class Store(DynamicCoreset):
         writes. The copy appears under its name when it is complete, with the permissions of the
         original, and opens as a store that equals it.
 
-        Parameters
-        ----------
-        path : str or path
-            Of the copy; the file must not exist yet.
-
-        Returns
-        -------
-        Path
-            Where the copy is.
-
-        Raises
-        ------
-        FileExistsError
-            If the file already exists.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import duramen as dm
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = pathlib.Path(folder.name) / "customers.duramen"
-        >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
-        ...     ids = store.insert([[0.0], [1.0], [5.0]])
-        ...     copy = store.backup(path.with_name("monday.duramen"))
-        >>> with dm.open_store(copy, read_only=True) as store:
-        ...     store.ids
-        array([0, 1, 2])
-        >>> folder.cleanup()
+        An existing file is never replaced. Returns the path of the copy.
         """
-        with self._lock:
-            self._check_open()
-            self._refuse_in_transaction("backup()")
-        target = resolve(path)
+        with self._outside_transaction("backup()"):
+            target = Path(os.fsdecode(path)).resolve()
         self._file.backup(target)  # other threads may go on
         return target
 
@@ -256,7 +192,7 @@ class Store(DynamicCoreset):
     def close(self) -> None:
         """Close the file and release the lock; any later use of the store is an error."""
         with self._lock:
-            if not self._closed and self._pid == os.getpid():
+            if not (self._closed or self._file.inherited):
                 self._refuse_in_transaction("close()")
                 self._closed = True
                 self._free_memory()
@@ -288,7 +224,7 @@ class Store(DynamicCoreset):
             return tuple(self._file.forgotten())
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Values:
         """A copy of the notes in the store."""
         self._check_open()
         return copy.deepcopy(self._metadata["notes"])
@@ -303,10 +239,9 @@ class Store(DynamicCoreset):
             self._file.log_has_traces = True
 
     def _put(self, name: str, value: Any) -> None:
-        """Change metadata, in memory and in the file."""
-        self._metadata = {**self._metadata, name: value}
-        self._n_changes += 1
+        """Change metadata, in the file and in memory."""
         self._file.put(name, value)
+        self._metadata = {**self._metadata, name: value}
 
     def __repr__(self) -> str:
         if self._closed:
@@ -314,7 +249,6 @@ class Store(DynamicCoreset):
         return f"Store: {self.path}\n  {super().__repr__()}"
 
     def _parts(self) -> NoReturn:
-        """Refuse to be pickled or copied."""
         raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
 
     # the operations of a dynamic coreset, each with its commit
@@ -322,21 +256,27 @@ class Store(DynamicCoreset):
     def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
-            self._note_anchor(self._origin)
-            self._write_points(numbers)
+            if self._metadata["anchor"] is None:
+                self._note_anchor(self._origin, None)
+            state, blocks = self._state, self._file.blocks
+            known = state.validator
+            if not blocks.totals["next_block"]:
+                blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
+            step = _BLOCKS * blocks.layout.capacity
+            for start in range(0, len(numbers), step):
+                self._file.add(self._block(numbers[start : start + step]), state.ids.names)
             return numbers
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
-            points = self._sound()
-            numbers = points.slots.ids[self._find(ids)]
+            state = self._sound()
+            numbers = state.slots.ids[self._find(ids)]
             if len(numbers):
-                names = points.ids.names or {}
-                forgotten = [names.get(one, one) for one in numbers.tolist()]
+                if self._metadata["audit"]:
+                    names = state.ids.names or {}
+                    self._file.note_forgotten(names.get(one, one) for one in numbers.tolist())
                 super().delete(numbers)
                 self._file.remove(numbers)
-                if self.audit:
-                    self._file.note_forgotten(forgotten)
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
@@ -361,10 +301,9 @@ class Store(DynamicCoreset):
 
     def reanchor(self, theta: Any = None) -> None:
         with self.transaction():
+            old = self.anchor
             super().reanchor(theta)
-            self._note_anchor("found again" if theta is None else "given", always=True)
-
-    # refusals
+            self._note_anchor("found again" if theta is None else "given", old)
 
     @property
     def _state(self) -> State:
@@ -382,23 +321,17 @@ class Store(DynamicCoreset):
         """Raise if the store is closed, belongs to another process, or lost its file."""
         if self._closed:
             raise ValueError(f"the store {self.path} is closed; open it again")
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                f"the store {self.path} was opened before this process was forked; open it in one that "
-                "was started by spawn or forkserver"
-            )
+        if self._file.inherited:
+            advice = "start the process by spawn or forkserver"
+            raise RuntimeError(f"the store {self.path} was opened before this process was forked; {advice}")
         if self._lost_file:
-            raise RuntimeError(
-                f"the store {self.path} could not be read again after an error; committed changes are "
-                "in the file: close it and open it again"
-            )
+            advice = "close it and open it again: committed changes are in the file"
+            raise RuntimeError(f"the store {self.path} could not be read again after an error; {advice}")
 
     def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
-            raise PermissionError(
-                f"the store {self.path} was opened with read_only=True; open it without that to change it"
-            )
+            raise PermissionError(f"{self.path} was opened with read_only=True; open it without that")
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -406,7 +339,12 @@ class Store(DynamicCoreset):
         if self._depth:
             raise ValueError(f"{call} cannot be part of a transaction; end the block first")
 
-    # from the file to memory
+    @contextmanager
+    def _outside_transaction(self, call: str) -> Iterator[None]:
+        with self._lock:
+            self._check_open()
+            self._refuse_in_transaction(call)
+            yield
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -435,9 +373,9 @@ class Store(DynamicCoreset):
             sample=sample,
             order=self._file.places(),
         )
-        self._metadata, self._written_anchor = metadata, self.anchor
-        if self._tree is not None:
-            self._tree.touched = set()
+        self._metadata, tree = metadata, self._state.tree
+        if tree is not None:
+            tree.touched = set()
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
@@ -463,25 +401,16 @@ class Store(DynamicCoreset):
             self._restore()
         metadata, n, blocks = self._file.read()
         pack = self._file.blocks.layout.pack
-        if not all(pack(block) == pack(self._block(block["ids"])) for block in blocks):
-            raise ValueError("a block holds points that differ from those in memory")
-        if n != self.n_points:
-            raise ValueError(f"it has {n} points, but memory has {self.n_points}")
-        same = {**metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
+        same = all(pack(block) == pack(self._block(block["ids"])) for block in blocks) and n == self.n_points
+        same &= {**metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
         if not same or metadata["notes"] != self._metadata["notes"]:
-            raise ValueError("its state or its notes differ from those in memory")
+            raise ValueError("its points, its state or its notes differ from those in memory")
         self._file.check()
-
-    # from memory to the file
-
-    @property
-    def _tree(self) -> Any:
-        return None if self._memory is None else self._memory.tree
 
     def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
-        return id(state), 0 if state is None else state.version, self._n_changes
+        return id(state), 0 if state is None else state.version, self._file.n_changes
 
     def _commit(self, before: tuple[int, ...]) -> None:
         self._check_writable()
@@ -489,27 +418,15 @@ class Store(DynamicCoreset):
             self._file.rollback()
             return
         self._file.put("state", state_to_json(self))
-        self._write_places()
-        self._file.commit(self._state.sample)
-
-    def _write_points(self, numbers: Array) -> None:
-        """Write new points."""
-        state, blocks, known = self._state, self._file.blocks, self._state.validator
-        if not blocks.totals["next_block"]:
-            blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
-        step = _BLOCKS * blocks.layout.capacity
-        for start in range(0, len(numbers), step):
-            self._file.add(self._block(numbers[start : start + step]), state.ids.names)
-
-    def _write_places(self) -> None:
-        """Write the places of a tree whose points have changed."""
-        tree = self._tree
+        state = self._state
+        tree: Any = state.tree
         if tree is not None:
             n, touched = len(tree), tree.touched  # None: it was never written
             places = [place for place in (range(n) if touched is None else touched) if place < n]
             slots = np.array([tree.order[place] for place in places], dtype=np.int64)
-            self._file.set_places(np.array(places, dtype=np.int64), self._state.slots.ids[slots], n)
+            self._file.set_places(np.array(places, dtype=np.int64), state.slots.ids[slots], n)
             tree.touched = set()
+        self._file.commit(state.sample)
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
@@ -519,28 +436,16 @@ class Store(DynamicCoreset):
         changed, labels = state.slots.changed[slots], {} if points.y is None else {"labels": points.y}
         return {"ids": points.ids, "epochs": changed, "weights": points.weights, **labels, "rows": points.X}
 
-    def _note_anchor(self, what: str, *, always: bool = False) -> None:
-        """Write an anchor that is new, or at which all points were scored again."""
-        anchor, old = self.anchor, self._written_anchor
-        if anchor is None or (anchor is old and not always):
-            return
-        moved = None
-        if old is not None and old.theta.shape == anchor.theta.shape:
-            moved = distance(old.theta, anchor.theta)
-        event = [now(), what, self.n_points, anchor.radius, moved]
-        self._put("history", [*self._metadata["history"], event])
-        self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.begin_epoch(self._state.sample)
-        self._written_anchor = anchor
+    def _note_anchor(self, what: str, old: Anchor | None) -> None:
+        """Write the anchor, if there is one, which was found or from which all points were scored again."""
+        anchor = self.anchor
+        if anchor is not None:
+            moved = None if old is None else distance(old.theta, anchor.theta)
+            event = [now(), what, self.n_points, anchor.radius, moved]
+            self._put("history", [*self._metadata["history"], event])
+            self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+            self._file.begin_epoch(self._state.sample)
 
-
-def _close_file(file: StoreFile, pid: int) -> None:
-    """Close the file, also if the store was never closed; not after a fork."""
-    if pid == os.getpid():
-        file.close()
-
-
-# opening
 
 _NOT_SETTINGS = ("path", "create", "read_only", "synchronous")
 
@@ -619,15 +524,17 @@ def open_store(
     True
     >>> folder.cleanup()
     """
-    given = {
-        name: value for name, value in locals().items() if name not in _NOT_SETTINGS and value is not None
-    }
-    place = resolve(path)
+    given = {name: one for name, one in locals().items() if name not in _NOT_SETTINGS and one is not None}
     if synchronous not in ("full", "normal"):
         raise ValueError(f"synchronous={synchronous!r} is unknown; pass 'full' or 'normal'")
     if create and read_only:
         raise ValueError("create and read_only contradict each other; leave one of them out")
-    _check_place(place, create, not read_only)
+    place = check_place(Path(os.fsdecode(path)))  # independent of links and of the working directory
+    if not (create or place.exists()):
+        advice = "dm.open_store(path, create=True, loss=...), or duramen store init, creates one"
+        raise FileNotFoundError(f"there is no store {place}; {advice}")
+    if not read_only and place.exists() and place.stat().st_nlink > 1:
+        raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
     needed = create and ("loss" in given or not place.exists())
     fresh = _first_metadata(given) if needed else None  # raises before there is a file
     file = StoreFile(place, read_only=read_only, synchronous=synchronous)
@@ -639,26 +546,7 @@ def open_store(
         raise
 
 
-def _check_place(place: Path, create: bool, writing: bool) -> None:
-    """Raise if there is no store at this place and none can be created."""
-    if place.is_dir():
-        raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
-    if place.exists():
-        if writing and place.stat().st_nlink > 1:
-            raise ValueError(
-                f"{place} has several names (hard links), and SQLite would keep a log under each; "
-                "remove all but one"
-            )
-    elif not create:
-        raise FileNotFoundError(
-            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
-            "creates one"
-        )
-    elif not place.parent.is_dir():
-        raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
-
-
-def _first_metadata(given: dict[str, Any]) -> dict[str, Any]:
+def _first_metadata(given: Values) -> Values:
     """Return the metadata of a new store with these settings."""
     if "loss" not in given:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
@@ -674,17 +562,16 @@ def _first_metadata(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_settings(store: Store, metadata: dict[str, Any], given: dict[str, Any]) -> None:
+def _check_settings(store: Store, given: Values) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     other = _first_metadata({"loss": store.loss, **given})
-    mine, theirs = ({**one, **one["settings"]} for one in (metadata, other))
-    given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
-    if not is_whole(given.get("random_state")):
-        given.pop("random_state", None)  # a generator does not reveal its seed
-    for name in sorted(given):
+    mine, theirs = ({**one, **one["settings"]} for one in (store._metadata, other))
+    for name, value in sorted(given.items()):
+        if (name, value) == ("engine", "auto") or (name == "random_state" and not is_whole(value)):
+            continue  # a generator does not reveal its seed
         key = {"random_state": "seed", "anchor": "given"}.get(name, name)
         if mine[key] != theirs[key]:
             raise ValueError(
-                f"{store.path} was made with a different {name} than {given[name]!r}; leave it out, or "
-                "create another store"
+                f"{store.path} was made with a different {name} than {value!r}; leave it out, or create "
+                "another store"
             )
