@@ -111,8 +111,9 @@ class Blocks:
             if not found:
                 raise ValueError(f"block {number} is missing")
             self._connection.run("DELETE FROM blocks WHERE number = ?", number)
-            self._count(*found[0][:3], sign=-1)
-            return self.layout.unpack(*found[0])
+            record: Any = found[0]
+            self._count(*record[:3], sign=-1)
+            return self.layout.unpack(*record)
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
         """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
