@@ -100,7 +100,7 @@ class Blocks:
         self.totals["next_block"] = totals["next_block"]
         for record in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
             yield self.layout.unpack(*record)
-            self._count(*record[:3])
+            self._count(record)
         for name, value in self.totals.items():
             if totals[name] != value:
                 raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
@@ -111,9 +111,8 @@ class Blocks:
             if not found:
                 raise ValueError(f"block {number} is missing")
             self._connection.run("DELETE FROM blocks WHERE number = ?", number)
-            record: Any = found[0]
-            self._count(*record[:3], sign=-1)
-            return self.layout.unpack(*record)
+            self._count(found[0], -1)
+            return self.layout.unpack(*found[0])
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
         """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
@@ -173,9 +172,10 @@ class Blocks:
         content = self.layout.pack(block)
         record = number, len(block["ids"]), block_checksum(number, content), content
         self._connection.run("INSERT INTO blocks VALUES (?, ?, ?, ?)", *record)
-        self._count(*record[:3])
+        self._count(record)
 
-    def _count(self, number: int, n: int, checksum: int, sign: int = 1) -> None:
+    def _count(self, record: tuple[Any, ...], sign: int = 1) -> None:
+        number, n, checksum, _ = record
         self.totals["n_points"] += sign * n
         self.totals["n_blocks"] += sign
         self.totals["digest"] = (self.totals["digest"] + sign * checksum) & _MASK
