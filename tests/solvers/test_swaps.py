@@ -6,10 +6,9 @@ import pytest
 import duramen as dm
 from duramen.arrays import generator
 from duramen.losses.centres import first_least, squared_differences
-from duramen.solvers import seeding
-from duramen.solvers.alternate import alternate
+from duramen.solvers import starts
 from duramen.solvers.lloyd import NearestCentres
-from duramen.trimming import Trimmer, kept_weights, problem_of
+from duramen.trimming import problem_of
 
 
 def made_up(seed, n=400, d=3, k=6):
@@ -26,11 +25,9 @@ def made_up(seed, n=400, d=3, k=6):
 @pytest.mark.parametrize("seed", range(5))
 def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
     problem = made_up(seed)
-    quick = seeding.seed("local-search", problem, generator(seed))
-    monkeypatch.setattr(seeding, "_ROUNDING", np.inf)  # no bound excludes a centre
-    afresh = alternate
-    monkeypatch.setattr(seeding, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
-    assert np.array_equal(quick, seeding.seed("local-search", problem, generator(seed)))
+    quick = starts.seed("local-search", problem, generator(seed))
+    monkeypatch.setattr(starts, "_ROUNDING", np.inf)  # no bound excludes a centre
+    assert np.array_equal(quick, starts.seed("local-search", problem, generator(seed)))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -50,13 +47,3 @@ def test_comparing_finds_the_first_of_the_nearest(seed):
             rows, squared = found.beyond(level)
             assert np.array_equal(rows, np.flatnonzero(own >= level))
             assert np.array_equal(squared, own[rows])
-
-
-def test_a_trimmer_with_ties_gives_kept_weights_bit_for_bit():
-    rng = np.random.default_rng(0)
-    for size in (50, 6000):
-        weights, ids = rng.exponential(size=size), rng.permutation(size)
-        trim = Trimmer(weights, 0.1 * weights.sum(), ids)
-        for n_levels in (3, 40, 10**6, 40):
-            losses = rng.integers(n_levels, size=size).astype(float)
-            assert np.array_equal(trim(losses), kept_weights(losses, weights, trim.z, ids))

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from duramen.losses.centres import (
     sum_by_centre,
 )
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.trimming import Fit, Iterate, Problem, kept_sum
+from duramen.trimming import Fit, Iterate, Problem, kept_sum, set_aside
 
 # of the mean distance: a centre this close to a point lies on it, or beside it
 _COINCIDENT, _BESIDE = 1e-12, 1e-3
@@ -40,16 +41,17 @@ _VANISHING = 1e-300  # squares below it may have lost their digits
 class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
-    needs: ClassVar[tuple[str, ...]] = ("n_centres", "outside", "inside", "of_one_centre")
-
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.loss: Any = problem.loss
         self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
 
+    def evaluate(self, theta: Array) -> Iterate:
+        return self.problem.at(theta, self.losses(theta))
+
     def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
-        self.numbers = numbers.astype(np.intp)
+        """Compute the loss of every point, and remember which centre owns it."""
+        values, self.numbers = self.loss.values_and_cache(theta, self.problem.X)
         return values
 
     def refit(self, here: Iterate) -> Iterate:
@@ -65,20 +67,17 @@ class MeanFit(Fit):
     def refill(self, centres: Array, mass: Array, here: Iterate) -> Array:
         """Move each centre without kept points to the kept point with the largest remaining loss."""
         empty = np.flatnonzero(~(mass > 0))
-        if not empty.size:
-            return centres
-        worst = np.where(here.kept > 0, here.losses, 0.0)
-        far = np.argsort(-worst, kind="stable")[: empty.size]
-        far = far[worst[far] > 0]
-        centres = centres.copy()
-        centres[empty[: far.size]] = self.problem.X[far]
+        if empty.size:
+            worst = np.where(here.kept > 0, here.losses, 0.0)
+            far = np.argsort(-worst, kind="stable")[: empty.size]
+            far = far[worst[far] > 0]
+            centres = centres.copy()
+            centres[empty[: far.size]] = self.problem.X[far]
         return centres
 
 
 class DistanceFit(MeanFit):
     """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
-
-    needs = (*MeanFit.needs, "height", "pull")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -87,9 +86,6 @@ class DistanceFit(MeanFit):
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
-
-    def restart(self) -> None:
-        self.nearest.restart()
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
@@ -107,27 +103,27 @@ class DistanceFit(MeanFit):
         pulls = kept * self.loss.pull(self.squared)
         if self.kink < 1e-50:
             return super().means(centres, pulls)
-        numbers, k = self.numbers, len(centres)
+        X, numbers, k = self.problem.X, self.numbers, len(centres)
         distances = np.sqrt(self.squared)
         scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
         beside = distances <= _BESIDE * scale
-        mass, total = cluster_sums(self.problem.X, None, numbers, np.where(beside, 0.0, pulls), centres)
         hold = self.kink * np.bincount(numbers, kept * beside, minlength=k)
-        weight, (steps, is_held) = mass + hold, _free_steps(mass, total, hold)
+        mass, total = cluster_sums(X, None, numbers, np.where(beside, 0.0, pulls), centres)
+        weight, steps = mass + hold, _free_steps(mass, total, hold)
+        is_held = ~steps.any(axis=1)
         near = (beside & is_held[numbers] & (distances > _COINCIDENT * scale)).nonzero()[0]
         if near.size:
-            more, added = cluster_sums(self.problem.X, near, numbers[near], pulls[near], centres)
+            more, added = cluster_sums(X, near, numbers[near], pulls[near], centres)
             hold -= self.kink * np.bincount(numbers[near], kept[near], minlength=k)
-            steps[is_held] = _free_steps(mass + more, total + added, hold)[0][is_held]
+            steps[is_held] = _free_steps(mass + more, total + added, hold)[is_held]
         return weight, centres + steps
 
 
-def _free_steps(mass: Array, total: Array, hold: Array) -> tuple[Array, Array]:
-    """Step as far towards the means as they pull more than ``hold``; also return which centres are held."""
+def _free_steps(mass: Array, total: Array, hold: Array) -> Array:
+    """Step as far towards the means as they pull more than ``hold``."""
     pull = np.linalg.norm(total, axis=1)
-    is_held = pull <= hold
-    part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=~is_held)
-    return part[:, None] * total / _positive(mass), is_held
+    part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=pull > hold)
+    return part[:, None] * total / _positive(mass)
 
 
 def _positive(mass: Array) -> Array:
@@ -167,17 +163,14 @@ class KMeansFit(DistanceFit):
         # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
         self.sums: tuple[Array, ...] = ()
         self.origins = self.owners = self.counted = np.empty(0)
-
-    def restart(self) -> None:
-        super().restart()
-        self.corrections = _CORRECTIONS
+        self.level = np.inf  # of squared distances, above which the weight was about 2 z
 
     def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta)
         kept = self.problem.points.weights.copy()
         if self.problem.z > 0:
-            above, left = self.trim.among(self.nearest.beyond, self.nearest.squared)
-            kept[above] = left
+            rows, left = self._set_aside()
+            kept[rows] = left
         self._update(theta, kept)
         cost, terms = self._cost(theta)
         if cost * _CANCELLED < terms:
@@ -192,21 +185,33 @@ class KMeansFit(DistanceFit):
             here = here._replace(losses=self.nearest.squared())
         return self.evaluate(self.refill(self.origins + total / _positive(mass), mass, here))
 
+    def _set_aside(self) -> tuple[Array, Array]:
+        """Set weight z aside as :func:`set_aside` does, among the rows above the level if they weigh enough."""
+        points, z = self.problem.points, self.problem.z
+        rows, squared = self.nearest.beyond(self.level)
+        weights = points.weights[rows]
+        if z < weights.sum():
+            some, left = set_aside(squared, weights, z, points.ids[rows])
+            return rows[some], left
+        squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
+        rows, left = set_aside(squared, points.weights, twice, points.ids)
+        self.level = squared[rows[left < points.weights[rows]]].min()
+        return set_aside(squared, points.weights, z, points.ids)
+
     def _update(self, centres: Array, kept: Array) -> None:
         """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
+        before, numbers = self.counted, self.numbers
         if self.corrections >= _CORRECTIONS:
             return self._sum_all(centres, kept)
-        before, numbers = self.counted, self.numbers
         rows = ((self.owners != numbers) | (before != kept)).nonzero()[0]
         if rows.size > len(kept) // 8:
             return self._sum_all(centres, kept)
         if rows.size:
-            clusters = np.concatenate((self.owners.take(rows), numbers.take(rows)))
-            weights = np.concatenate((-before.take(rows), kept.take(rows)))
-            twice = np.concatenate((rows, rows))
-            parts = cluster_sums(self.problem.X, twice, clusters, weights, self.origins, costs=True)
-            self.sums = tuple(one + other for one, other in zip(self.sums, parts, strict=True))
-            self.owners[rows] = numbers.take(rows)
+            clusters = np.concatenate((self.owners[rows], numbers[rows]))
+            weights = np.concatenate((-before[rows], kept[rows]))
+            parts = cluster_sums(self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True)
+            self.sums = tuple(map(add, self.sums, parts))
+            self.owners[rows] = numbers[rows]
         self.counted = kept
         self.corrections += 1
         return None
@@ -239,11 +244,7 @@ class NearestCentres:
         self.X = X
         self.numbers = np.zeros(len(X), dtype=np.intp)
         self.reach, self.slack = np.zeros(len(X)), np.zeros(len(X))
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget the bounds, which depend on earlier moves."""
-        self.centres = np.empty((0, self.X.shape[1]))
+        self.centres = np.empty((0, X.shape[1]))
         self.moved = np.empty(0)  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from duramen.arrays import Array, Rows, take_rows, to_dense
-from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.trimming import Fit, Iterate, Problem
 
@@ -28,27 +28,29 @@ _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
 class Coordinates(NamedTuple):
     """Well-conditioned coordinates for linear losses: (w, b'), b' being the predictor at the middle of X.
 
-    ``middle`` is the median of each column, or zero without an intercept; ``spread`` is never zero.
+    ``middle`` is the median of each column, or 0 without an intercept; ``units`` are the scale of each
+    parameter: one over the spread of its column, which is never zero. Other losses are solved in theta itself.
     """
 
-    middle: Array
-    spread: Array
-    fit_intercept: bool
+    middle: Any
+    units: Any
 
     @classmethod
     def of(cls, problem: Problem) -> Coordinates:
         """Return the coordinates that a problem comes with, or else measure them."""
+        loss: Any = problem.loss
         if problem.frame is not None:
             return cast("Coordinates", problem.frame)
-        loss: Any = problem.loss
+        if not loss.has_predictors:
+            return cls(0.0, 1.0)
         share = problem.z / problem.points.total_weight
         middle, spread = _measure_columns(problem.X, problem.points.weights, share)
-        return cls(middle * loss.fit_intercept, spread, loss.fit_intercept)
+        return cls(middle, 1 / np.append(spread, 1.0)) if loss.fit_intercept else cls(0.0, 1 / spread)
 
     def from_theta(self, theta: Array, sign: int = 1) -> Array:
         """Convert theta = (w, b) to (w, b')."""
         shifted = theta.copy()
-        if self.fit_intercept:
+        if np.ndim(self.middle):
             shifted[..., -1] += sign * (theta[..., :-1] @ self.middle)
         return shifted
 
@@ -59,13 +61,9 @@ class Coordinates(NamedTuple):
     def gradient(self, slope: Array) -> Array:
         """Convert a gradient in theta to one in (w, b')."""
         converted = slope.copy()
-        if self.fit_intercept:
+        if np.ndim(self.middle):
             converted[..., :-1] -= self.middle * slope[..., -1:]
         return converted
-
-    def units(self) -> Array:
-        """Return the scale of each parameter: one over the spread of its column."""
-        return 1 / np.append(self.spread, np.ones(int(self.fit_intercept)))
 
 
 def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Array]:
@@ -110,27 +108,18 @@ class GradientFit(Fit):
 
     steps = 100  # of L-BFGS between two trimmings
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        kind = type(problem.loss)
-        if kind.gradients is Loss.gradients and kind.gradient_sum is Loss.gradient_sum:
-            raise problem.loss._missing("gradients", "theta, X, y")
-        # those of theta itself, unless the loss is linear
-        plain = Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
-        self.frame = Coordinates.of(problem) if problem.loss.has_predictors else plain
-
     def refit(self, here: Iterate) -> Iterate:
         problem, total = self.problem, self.problem.kept_weight
+        frame = Coordinates.of(problem)
 
-        def move(step: Array) -> Array:  # in well-conditioned coordinates, if the loss is linear
-            return here.theta + self.frame.to_theta(step.reshape(here.theta.shape) * self.frame.units())
+        def move(step: Array) -> Array:
+            return here.theta + frame.to_theta(step.reshape(here.theta.shape) * frame.units)
 
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
-            value = problem.at(theta, self.losses(theta), here.kept).objective
+            value = problem.at(theta, problem.losses(theta), here.kept).objective
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
-            slope = self.frame.gradient(slope) * self.frame.units()
-            return value / total, slope.ravel() / total
+            return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
         options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
         no_step = np.zeros(here.theta.size)
@@ -142,36 +131,26 @@ class GradientFit(Fit):
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
 
-    needs: ClassVar[tuple[str, ...]] = (
-        "fit_intercept",
-        "max_curvature",
-        "encode_labels",
-        "slope",
-        "curvature",
-    )
-
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.loss: Any = problem.loss
         self.frame = Coordinates.of(problem)
-        zero = problem.zero()
-        self.ridge = problem.ridge + zero
-        self.units = (self.frame.units() + zero).ravel()
+        self.ridge = problem.ridge + problem.zero()
+        self.units = (self.frame.units + problem.zero()).ravel()
         self.damping = 0.0
 
-        n, p = len(problem.points), zero.shape[-1]
-        self.chunk_rows = max(rows_per_chunk(16 * zero.size), 8 * p)
+        n, p = len(problem.points), self.ridge.shape[-1]
+        self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
         return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
-        slope, curvature = self.loss.slope(m, labels), self.loss.curvature(m, labels)
-        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
-        return _weigh(slope, kept), to_dense(scaled.T @ scaled)
+    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
+        """Sum the Hessian in the parameters over rows, whose predictors are m."""
+        scaled = _scale_rows(block, np.sqrt(_weigh(self.loss.curvature(m, labels), kept)))
+        return to_dense(scaled.T @ scaled)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
@@ -181,22 +160,21 @@ class NewtonFit(Fit):
         inside = self.frame.from_theta(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
+            block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
-                pull, hessian = self.pull_and_hessian(block, block @ inside.T, labels, kept[chunk])
-                return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
+                m = block @ inside.T
+                pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
+                hessian = self.hessian(block, m, labels, kept[chunk])
+                return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
 
         gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
         return gradient, hessian, pulls
-
-    def restart(self) -> None:
-        self.damping = 0.0
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
-        _add_to_diagonal(bend, self.ridge.ravel())
+        bend += np.diag(self.ridge.ravel())
         steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
         level = _LEVEL * pulls / self.units
         for _ in range(_ATTEMPTS):
@@ -212,7 +190,7 @@ class NewtonFit(Fit):
                 self.sure = self.damping == 0 and gain >= 0.1 * promised
                 if gain > 0.5 * promised:
                     self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
-                return self.trimmed(theta, losses)
+                return self.problem.at(theta, losses)
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here
@@ -222,7 +200,7 @@ class NewtonFit(Fit):
         X, y = self.problem.X[chunk], self.problem.y
         assert y is not None
         labels = self.loss.encode_labels(y[chunk], np.float64)
-        ones = np.ones((X.shape[0], int(self.frame.fit_intercept)))
+        ones = np.ones((X.shape[0], int(self.loss.fit_intercept)))
         if sparse.issparse(X):
             return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr"), labels
         with ignore_overflow():
@@ -231,9 +209,28 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
+            return self.problem.losses(theta)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
+
+
+class SoftmaxFit(NewtonFit):
+    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.zero().size <= _SOFTMAX
+
+    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
+        shares = softmax(m, axis=1)
+        k, p = shares.shape[1], block.shape[1]
+        hessian = np.empty((k, p, k, p))
+        for one in range(k):
+            for two in range(one + 1):
+                weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
+                part = to_dense(block.T @ _scale_rows(block, weights))
+                hessian[one, :, two], hessian[two, :, one] = part, part.T
+        return hessian.reshape(k * p, k * p)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -247,14 +244,10 @@ def _scale_rows(block: Rows, factors: Array) -> Rows:
     return block * factors[:, None]
 
 
-def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
-    matrix.flat[:: len(matrix) + 1] += values
-
-
 def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of ``steepest``.
 
-    Undamped, directions in which B is singular are left out if g vanishes there too. The answer is NaN if
+    Directions in which the left side is singular are left out if g vanishes there too. The answer is NaN if
     there is none.
     """
     diagonal = np.diag(bend)
@@ -265,41 +258,15 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
         return np.full_like(slope, np.nan)
     if damping:  # where the loss is nearly flat along some columns, it is their steps that go too far
         flat = diagonal < floored
-        _add_to_diagonal(scaled, damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
+        scaled += np.diag(damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
     # LAPACK itself: SciPy's wrappers take longer than the solution
     factor, answer, failed = dposv(scaled, right, lower=1)
     if not failed and factor.diagonal().min() ** 2 > (0.0 if damping else _SOLID):
         return units * answer
-    return np.full_like(slope, np.nan) if damping else units * _by_spectrum(scaled, right, level * units)
-
-
-def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
     sizes, directions = linalg.eigh(scaled)
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])
     flat = sizes <= least
-    if np.linalg.norm(along[flat]) <= np.linalg.norm(level):
+    if np.linalg.norm(along[flat]) <= np.linalg.norm(level * units):
         along[flat] = 0.0
-    return directions @ (along / np.maximum(sizes, least))
-
-
-class SoftmaxFit(NewtonFit):
-    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
-
-    needs = ("fit_intercept", "max_curvature", "encode_labels", "n_classes")
-
-    @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        return problem.zero().size <= _SOFTMAX
-
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        shares = softmax(m, axis=1)
-        k, p = shares.shape[1], block.shape[1]
-        hessian = np.empty((k, p, k, p))
-        for one in range(k):
-            for two in range(one + 1):
-                weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
-                part = to_dense(block.T @ _scale_rows(block, weights))
-                hessian[one, :, two], hessian[two, :, one] = part, part.T
-        pull = _weigh(shares - (labels[:, None] == np.arange(k)), kept[:, None])
-        return pull, hessian.reshape(k * p, k * p)
+    return units * (directions @ (along / np.maximum(sizes, least)))

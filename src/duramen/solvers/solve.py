@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
-from duramen.solvers.newton import NewtonFit
+from duramen.solvers.newton import Coordinates, NewtonFit
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
-from duramen.trimming import Fit, Problem, kept_weights, problem_of
+from duramen.trimming import Problem, problem_of
 
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol if less accuracy is enough",
@@ -251,15 +251,15 @@ def solve_quietly(
             yield damped_start(problem)
 
     runs: list[Run] = []
-    fit = fit_of(problem)
+    problem = replace(problem, frame=Coordinates.of(problem))
     with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
         for theta in starts():
             stopping = Stopping(int(max_iter), float(tol), report, len(runs))
-            runs.append(alternate(problem, theta, stopping, fit))
+            runs.append(alternate(problem, theta, stopping))
             if runs[-1].status is Status.STOPPED:
                 break
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
-    _refuse_overflow(fit, best)
+    _refuse_overflow(problem, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
@@ -299,9 +299,12 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
     return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
-def _refuse_overflow(fit: Fit, run: Run) -> None:
+def _refuse_overflow(problem: Problem, run: Run) -> None:
     """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any() or not isinstance(fit, NewtonFit):
+    if len(run.history) > 1 or run.theta.any():
+        return
+    fit = fit_of(problem)
+    if not isinstance(fit, NewtonFit):
         return
     with ignore_overflow():
         _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
@@ -334,8 +337,7 @@ def warn_of(solution: Solution, caller: str, *, more: str, bounded: str, stackle
 def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
     points = problem.points
     losses = problem.loss.values(run.theta, points.X, points.y)
-    kept = kept_weights(losses, points.weights, problem.z, points.ids)
-    objective = problem.at(run.theta, losses, kept).objective
+    _, _, kept, objective = problem.at(run.theta, losses)
     if not np.isfinite(objective):
         raise ValueError(
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "
