@@ -22,7 +22,7 @@ from duramen.errors import RowError
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
-_PROBES = 2048  # losses from which it is guessed which are among the largest
+_PROBES = 1024  # losses from which it is guessed which are among the largest
 _EPS = np.finfo(np.float64).eps
 _ROUNDED = 1e-12  # relative: closer to a total, rounding may decide which of two weights is larger
 
@@ -136,7 +136,7 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     if z == 0:
         return np.empty(0, dtype=np.intp), np.empty(0)
     rows = _above_a_guess(losses, weights, z, total)
-    return rows, _kept(losses[rows], weights[rows], z, ids[rows])
+    return rows, kept_unchecked(losses[rows], weights[rows], z, ids[rows])
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
@@ -328,7 +328,7 @@ def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Arr
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
 
 
-def _kept(losses: Array, weights: Array, z: float, ids: Array) -> Array:
+def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array:
     """Do what :func:`kept_weights` does, for checked arguments and z above 0.
 
     What is kept of the point on the boundary is rounded to nothing or to all of its weight if it is within

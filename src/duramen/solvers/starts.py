@@ -43,7 +43,6 @@ _ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is more 
 _ANCHORS = 2
 _MOST = 3000  # rows per sample that are enough for any loss of few parameters
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
-_ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
@@ -248,26 +247,10 @@ class Seeding:
         """Find the centre whose replacement by a new one leaves the least trimmed cost.
 
         ``first`` is the cheapest centre of each point, ``cost`` its cost, and ``second`` that of the next one.
-        Capped costs alone would make a centre on a far cluster of outliers look necessary. But they bound the
-        trimmed cost: whatever weight z is set aside, it saves at most z caps more than capping does, so
-
-            trimmed cost >= sum of w min(cost, cap) - z cap,
-
-        for any cap. With one near the largest cost that is kept, few centres are left to evaluate.
         """
         least, without = np.minimum(cost, new), np.minimum(second, new)
-        cap = float(least[self.problem.kept(least) > 0].max(initial=0.0))
-        with ignore_overflow():  # an infinite cap bounds nothing
-            capped = np.minimum(least, cap)
-            rises = self.weights * (np.minimum(without, cap) - capped)
-            saved = (self.problem.z + _ROUNDING * float(self.weights.sum())) * cap
-            bounds = np.bincount(first, rises, minlength=self.k) + (self.weights @ capped - saved)
-        best = np.inf, self.k
-        for centre in np.argsort(bounds):
-            if not bounds[centre] > best[0]:
-                left = self._trimmed_sum(np.where(first == centre, without, least))
-                best = min(best, (left, int(centre)))
-        return best[1]
+        left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
+        return int(np.argmin(left))
 
     def _trimmed_sum(self, costs: Array) -> float:
         return kept_sum(costs, self.problem.kept(costs))
@@ -319,15 +302,14 @@ def seed(name: str, problem: Problem, rng: np.random.Generator) -> Array:
 def check_init(problem: Problem, init: Any) -> Any:
     """Check a theta, or the name of a start, and return it ready for use."""
     loss, n_columns = problem.loss, problem.points.n_columns
-    if init is None:
-        if loss.parameter_shape(n_columns) is None:
-            raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
-    elif not isinstance(init, str):
-        return loss.check_parameters(init, n_columns, "init").astype(np.float64)
-    else:
+    if isinstance(init, str):
         names = ["subsets", "zero"] if loss.has_predictors else [*SEEDINGS] if loss.has_centres else []
         if init not in names:
             raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
+    elif init is not None:
+        return loss.check_parameters(init, n_columns, "init").astype(np.float64)
+    elif loss.parameter_shape(n_columns) is None:
+        raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
     return init
 
 
@@ -337,10 +319,8 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     Centres are found in a sample and refined there; the plain seedings see all points and are not refined.
     Linear losses begin at zero unless a subset does clearly better; later starts always begin at subsets.
     """
-    loss, theta, name = problem.loss, init, None
-    if init is None or isinstance(init, str):
-        theta, name = None, init
-    elif number == 0:
+    loss, name, theta = (problem.loss, init, None) if isinstance(init, str) else (problem.loss, None, init)
+    if theta is not None and number == 0:
         return theta.copy()
     if loss.has_centres:
         if name in ("k-means++", "random"):
