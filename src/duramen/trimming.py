@@ -34,11 +34,6 @@ def outlier_weight(n_outliers: float, total_weight: float, weights: Array | None
     below 1 is a fraction of the total weight. Where ``weights`` are given, they are
     added up without rounding if that decides whether there is enough.
 
-    Raises
-    ------
-    ValueError
-        If it is negative, not a number, or not below the total weight.
-
     Examples
     --------
     >>> outlier_weight(20, total_weight=1000), outlier_weight(0.02, total_weight=1000)
@@ -323,7 +318,7 @@ def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Arr
     probes = losses[::step]
     order = probes.argsort()[::-1]
     sums = weights[::step].take(order).cumsum()
-    place = int(sums.searchsorted(min(1.0, 1.2 * z / total + 0.01) * sums[-1]))
+    place = int(sums.searchsorted((1.2 * z / total + 0.01) * sums[-1]))
     rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
 
@@ -337,16 +332,14 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     order = losses.argsort()[::-1]
     place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
     boundary = losses[order[min(place, len(order) - 1)]]
-    above = losses > boundary
-    kept = np.where(above, 0.0, weights)
-    excess, slack = z - float(weights[above].sum()), 64 * _EPS * z
-    tied = (losses == boundary).nonzero()[0]
+    above, tied = losses > boundary, (losses == boundary).nonzero()[0]
     tied = tied[ids[tied].argsort()[::-1]]  # the largest id is set aside first
-    heavy = weights[tied]
-    n_aside = bisect_right(range(1, len(tied) + 1), excess, key=lambda n: float(heavy[:n].sum()))
+    kept, heavy = np.where(above, 0.0, weights), weights[tied]
+    excess, slack = z - float(weights[above].sum()), 64 * _EPS * z
+    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: float(heavy[: n + 1].sum()))
     kept[tied[:n_aside]] = 0.0
     if n_aside < len(tied):
+        left = float(heavy[: n_aside + 1].sum()) - excess
         weight = heavy[n_aside]
-        left = min(float(heavy[: n_aside + 1].sum()) - excess, weight)
-        kept[tied[n_aside]] = 0.0 if left <= slack else weight if weight - left <= slack else left
+        kept[tied[n_aside]] = 0.0 if left <= slack else min(left, weight) if weight - left > slack else weight
     return kept

@@ -1,12 +1,8 @@
 """Fits of centres: k-means--, Weiszfeld's iteration and its variants, and means for Bregman divergences.
 
-The nearest centre of each row is remembered from one iteration to the next: we
-keep an upper bound on the distance to its own centre and a lower bound on the
-distance to every other (Hamerly 2010). When the centres move, the first grows by
-the move of its centre, the second falls by the longest move of any. While the
-first is below the second, the row's nearest centre is what it was, and the row is
-skipped: in the last iterations nearly all are. All distances that are returned
-are computed from the differences themselves.
+A row is compared with all centres again only when bounds on its distances (Hamerly 2010) no longer show that
+its nearest centre is what it was: in the last iterations, hardly ever. All distances that are returned are
+computed from the differences themselves.
 """
 
 from __future__ import annotations
@@ -181,7 +177,7 @@ class KMeansFit(DistanceFit):
         return self.evaluate(self.refill(self.origins + total / _positive(mass), mass, here))
 
     def _set_aside(self) -> tuple[Array, Array]:
-        """Set weight z aside as :func:`set_aside` does, among the rows above the level if they weigh enough."""
+        """Set weight z aside, among the rows above the level if they weigh enough."""
         points, z = self.problem.points, self.problem.z
         rows, squared = self.nearest.beyond(self.level)
         weights = points.weights.take(rows)
@@ -227,11 +223,9 @@ class KMeansFit(DistanceFit):
 class NearestCentres:
     """Each row's nearest centre, with bounds that are kept up to date as the centres move.
 
-    ``reach + moved[numbers]`` bounds the distance of a row to its own centre
-    from above. ``slack`` is the gap from ``reach`` to a lower bound on the
-    distance to every other centre: the row certainly keeps its centre while
-    ``slack > moved[numbers] + travelled``. The entries of a row stay as they are
-    while it is skipped.
+    ``reach + moved[numbers]`` bounds the distance of a row to its own centre from above. ``slack`` is the gap
+    from ``reach`` to a lower bound on the distance to every other centre: the row certainly keeps its centre
+    while ``slack > moved[numbers] + travelled``. The entries of a row stay as they are while it is skipped.
     """
 
     def __init__(self, X: Array) -> None:

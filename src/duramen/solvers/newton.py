@@ -17,19 +17,20 @@ from duramen.trimming import Fit, Iterate, Problem
 
 _ROWS = 1000  # on which coordinates are measured
 _NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
+_STEPS = 100  # of L-BFGS between two trimmings
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less time (docs/solving.md)
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
-_LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
+_VANISHING = 1e-8  # of the gradient: a smaller part of it along flat directions is rounding error
 
 
 class Coordinates(NamedTuple):
     """Well-conditioned coordinates for linear losses: (w, b'), b' being the predictor at the middle of X.
 
-    ``middle`` is the median of each column, or 0 without an intercept; ``units`` are the scale of each
-    parameter: one over the spread of its column, which is never zero. Other losses are solved in theta itself.
+    ``middle`` is the median of each column, or 0 without an intercept; ``units`` is one over the spread of
+    each parameter's column, which is never zero. Other losses are solved in theta itself.
     """
 
     middle: Any
@@ -76,37 +77,30 @@ def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Arra
     """
     steps = np.cumsum(weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
-    far_rows = round(_ROWS * share)
+    far_rows, middle = round(_ROWS * share), np.zeros(X.shape[1])
     with ignore_overflow():
         if sparse.issparse(X):
-            inner = X[rows].tocsc()
-            every = inner.multiply(inner).mean(axis=0)
-            columns = np.repeat(np.arange(inner.shape[1]), np.diff(inner.indptr))
-            order = np.lexsort((-np.abs(inner.data), columns))
-            inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
-            mean = inner.mean(axis=0)
-            near = inner.multiply(inner).mean(axis=0)
-            return np.zeros(len(mean)), _first_positive(near - mean**2, near, every)
-        values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
-        values.sort(axis=1)
-        middle = values[:, _ROWS // 2].copy()
-        far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
-        far.sort(axis=1)
-        near = far[:, : max(1, _ROWS - far_rows)].mean(axis=1)
-        return middle, _first_positive(near, far.mean(axis=1), middle**2)
-
-
-def _first_positive(*squares: Array) -> Array:
-    """Return the root of the first usable candidate for each column, or 1."""
-    candidates = np.array([*squares, np.ones(len(squares[0]))], dtype=np.float64)
-    usable = (candidates > 0) & np.isfinite(candidates)
-    return np.sqrt(candidates[usable.argmax(axis=0), np.arange(len(squares[0]))])
+            squares = X[rows].astype(np.float64).tocsc().power(2)
+            every = squares.mean(axis=0)
+            columns = np.repeat(np.arange(len(every)), np.diff(squares.indptr))
+            order = np.lexsort((-squares.data, columns))
+            squares.data[order[np.arange(len(order)) - squares.indptr[columns] < far_rows]] = 0.0
+            near = squares.mean(axis=0)
+        else:
+            values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
+            values.sort(axis=1)
+            middle = values[:, _ROWS // 2].copy()
+            far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
+            far.sort(axis=1)
+            near, every = far[:, : max(1, _ROWS - far_rows)].mean(axis=1), far.mean(axis=1)
+        spread = np.ones(len(middle))
+        for candidate in (middle**2, every, near):
+            spread = np.where((candidate > 0) & np.isfinite(candidate), candidate, spread)
+        return middle, np.sqrt(spread)
 
 
 class GradientFit(Fit):
     """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
-
-    steps = 100  # of L-BFGS between two trimmings
 
     def refit(self, here: Iterate) -> Iterate:
         problem, total = self.problem, self.problem.kept_weight
@@ -121,10 +115,10 @@ class GradientFit(Fit):
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
-        options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
+        options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
         no_step = np.zeros(here.theta.size)
         found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
-        self.sure = found.nit < self.steps and found.nfev < 2 * self.steps
+        self.sure = found.nit < _STEPS and found.nfev < 2 * _STEPS
         return self.evaluate(move(found.x)) if found.fun * total < here.objective else here
 
 
@@ -138,7 +132,6 @@ class NewtonFit(Fit):
         self.ridge = problem.ridge + problem.zero()
         self.units = (self.frame.units + problem.zero()).ravel()
         self.damping = 0.0
-
         n, p = len(problem.points), self.ridge.shape[-1]
         self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
@@ -152,45 +145,40 @@ class NewtonFit(Fit):
         scaled = _scale_rows(block, np.sqrt(_weigh(self.loss.curvature(m, labels), kept)))
         return to_dense(scaled.T @ scaled)
 
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
-
-        q is the number of parameters, predictor by predictor.
-        """
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array]:
+        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, predictor by predictor."""
         inside = self.frame.from_theta(theta)
 
-        def work(chunk: slice) -> tuple[Array, Array, float]:
+        def work(chunk: slice) -> tuple[Array, Array]:
             block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
-                hessian = self.hessian(block, m, labels, kept[chunk])
-                return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
+                return (block.T @ pull.T).T.ravel(), self.hessian(block, m, labels, kept[chunk])
 
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
+        gradient, hessian = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
-        slope, bend, pulls = self.derivatives(here.theta, here.kept)
+        slope, bend = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         bend += np.diag(self.ridge.ravel())
         steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
-        level = _LEVEL * pulls / self.units
         for _ in range(_ATTEMPTS):
-            move = -_solve_damped(bend, slope, steepest, level, self.damping)
-            downhill = float(-(slope @ move))
-            theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
-            if not (0 < downhill < np.inf) or np.array_equal(theta, here.theta):
-                break
-            losses = self._try_values(theta)
-            gain = here.objective - self.problem.at(theta, losses, here.kept).objective
-            promised = downhill - float(move @ bend @ move) / 2
-            if gain > 0 and gain >= 1e-4 * promised:
-                self.sure = self.damping == 0 and gain >= 0.1 * promised
-                if gain > 0.5 * promised:
-                    self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
-                return self.problem.at(theta, losses)
+            move = _solve_damped(bend, -slope, steepest, self.damping)
+            if move is not None:
+                theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
+                if np.array_equal(theta, here.theta):
+                    break
+                losses = self._try_values(theta)
+                gain = here.objective - self.problem.at(theta, losses, here.kept).objective
+                promised = float(-(slope @ move) - move @ bend @ move / 2)
+                if gain > 0 and gain >= 1e-4 * promised:
+                    self.sure = self.damping == 0 and gain >= 0.1 * promised
+                    if gain > 0.5 * promised:
+                        self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
+                    return self.problem.at(theta, losses)
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here
@@ -244,18 +232,18 @@ def _scale_rows(block: Rows, factors: Array) -> Rows:
     return block * factors[:, None]
 
 
-def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
+def _solve_damped(bend: Array, slope: Array, steepest: Array, damping: float) -> Array | None:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of ``steepest``.
 
-    Directions in which the left side is singular are left out if g vanishes there too. The answer is NaN if
-    there is none.
+    Undamped, directions in which B is singular are left out if g vanishes there too. There is no answer if an
+    entry is not finite, or the left side not positive.
     """
     diagonal = np.diag(bend)
     floored = np.maximum(diagonal, _FLAT * steepest)
     units = 1 / np.sqrt(floored if damping else np.where(diagonal > 0, diagonal, steepest))
     scaled, right = bend * units * units[:, None], slope * units
     if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
-        return np.full_like(slope, np.nan)
+        return None
     if damping:  # where the loss is nearly flat along some columns, it is their steps that go too far
         flat = diagonal < floored
         scaled += np.diag(damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
@@ -263,10 +251,12 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
     factor, answer, failed = dposv(scaled, right, lower=1)
     if not failed and factor.diagonal().min() ** 2 > (0.0 if damping else _SOLID):
         return units * answer
+    if damping:
+        return None
     sizes, directions = linalg.eigh(scaled)
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])
     flat = sizes <= least
-    if np.linalg.norm(along[flat]) <= np.linalg.norm(level * units):
+    if np.linalg.norm(along[flat]) <= _VANISHING * np.linalg.norm(along):
         along[flat] = 0.0
     return units * (directions @ (along / np.maximum(sizes, least)))

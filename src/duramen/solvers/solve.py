@@ -14,8 +14,8 @@ from duramen.arrays import Array, check_count, check_nonnegative, generator, spa
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
-from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
-from duramen.solvers.newton import Coordinates, NewtonFit
+from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate
+from duramen.solvers.newton import Coordinates
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import Problem, problem_of
 
@@ -222,14 +222,13 @@ def solve_quietly(
         moved_on = init is None and getattr(points, "_has_moved_on", False)
         points, loss, n_outliers, init, anchor = _unpack(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
-    check_count("n_starts", n_starts)
-    check_count("max_iter", max_iter)
+    n_starts, max_iter = check_count("n_starts", n_starts), check_count("max_iter", max_iter)
     tol = (1e-6 if problem.loss.has_centres else 1e-4) if tol is None else tol
     check_nonnegative("tol", tol)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} must be a function of one Step")
     init = check_init(problem, init)
-    rngs = spawn(generator(random_state), int(n_starts))
+    rngs = spawn(generator(random_state), n_starts)
     moved_on = moved_on and problem.loss.parameter_shape(problem.points.n_columns) is not None
     damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
     problem = replace(problem, frame=Coordinates.of(problem))
@@ -247,7 +246,7 @@ def solve_quietly(
 
     with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
         for theta in starts():
-            runs.append(alternate(problem, theta, Stopping(int(max_iter), float(tol), report, len(runs))))
+            runs.append(alternate(problem, theta, Stopping(max_iter, float(tol), report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
     best = _best(runs)
@@ -297,14 +296,12 @@ def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
 
 def _refuse_overflow(problem: Problem, run: Run) -> None:
     """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any():
-        return
-    fit = fit_of(problem)
-    if not isinstance(fit, NewtonFit):
+    if len(run.history) > 1 or run.theta.any() or not problem.loss.has_predictors:
         return
     with ignore_overflow():
-        _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
-    if not np.isfinite(hessian).all():
+        rows = problem.X[problem.kept(problem.losses(run.theta)) > 0].astype(np.float64)
+        overflows = not np.isfinite((rows**2).sum())
+    if overflows:
         raise ValueError(
             "the squares of the rows overflow float64, so no step can be taken; scale the columns"
         )

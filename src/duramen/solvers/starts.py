@@ -1,16 +1,9 @@
 """Where to start: a given theta, a named seeding, or what suits the loss; and the anchor.
 
-Plain k-means++ draws far points, and outliers are far. Two seedings are robust:
-
-* thresholded k-means++ (Bhaskara, Vadgama and Xu 2019): a point's cost counts
-  only up to a threshold, OPT / z for a guess of the optimum OPT. A geometric
-  series of guesses is tried, and the one with the lowest trimmed cost wins.
-* local search (Gupta et al. 2017): swap a centre for a point while that lowers
-  the trimmed cost, with z set aside again for each swap. Candidates are drawn by
-  their thresholded cost, as in Lattanzi and Sohler (2019), instead of trying all.
-
-Costs are those of the loss itself, so all seedings serve k-median and Bregman
-clustering too.
+Plain k-means++ draws far points, and outliers are far. Two seedings are robust: thresholded k-means++
+(Bhaskara, Vadgama and Xu 2019), where a point's cost counts only up to a guess of the optimum over z; and
+local search (Gupta et al. 2017), which swaps centres for points while that lowers the trimmed cost, with
+candidates drawn by their thresholded cost (Lattanzi and Sohler 2019).
 """
 
 from __future__ import annotations
@@ -52,9 +45,8 @@ _objective = attrgetter("objective")
 def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
     """Draw points in proportion to their weight, with replacement, and the weight to set aside with them.
 
-    A point drawn twice has weight 2. Each of two classes has exactly its share of
-    the sample, so the rare one is never missing. A sample may hold more outliers
-    than its share, so two standard deviations more may be set aside.
+    A point drawn twice has weight 2. Each of two classes has exactly its share of the sample, so the rare one
+    is never missing.
     """
     points, share = problem.points, size / problem.points.total_weight
     classes = np.zeros(len(points), dtype=bool)
@@ -201,7 +193,7 @@ class Seeding:
         return self._grow(np.inf)[0]
 
     def thresholded(self, rounds: int = 1) -> Array:
-        """Seed by k-means++ with costs capped at a guess of the optimum over z, ``rounds`` times per guess."""
+        """Seed by k-means++ with costs capped at guesses of the optimum over z, and choose the best."""
         if self.problem.z == 0:
             return self.plus_plus()
         first = self._costs(self._draw(np.ones(len(self.weights)), 1))[0]
@@ -211,10 +203,7 @@ class Seeding:
         return tried[int(np.argmin(scores))][0]
 
     def local_search(self) -> Array:
-        """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost.
-
-        A swap is judged after a few refits.
-        """
+        """Swap centres of the thresholded seeding for points, if that lowers the trimmed cost."""
         problem, shape = self.problem, self.problem.zero().shape
         run = alternate(problem, self.thresholded().reshape(shape), Stopping())
         cheapest = None
@@ -244,9 +233,10 @@ class Seeding:
         return centres, least
 
     def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
-        """Find the centre whose replacement by a new one leaves the least trimmed cost.
+        """Find the centre whose replacement leaves the least trimmed cost.
 
-        ``first`` is the cheapest centre of each point, ``cost`` its cost, and ``second`` that of the next one.
+        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next one, and
+        ``new`` that of the new one.
         """
         least, without = np.minimum(cost, new), np.minimum(second, new)
         left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
@@ -270,7 +260,7 @@ class Seeding:
         return costs
 
     def _draw(self, costs: Array, n: int) -> Array:
-        """Draw points in proportion to weight times cost, as centres; by weight alone if all costs are zero."""
+        """Draw points by weight times cost, as centres; by weight alone if all costs are zero."""
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
             steps = np.cumsum(self.weights)
@@ -319,16 +309,17 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     Centres are found in a sample and refined there; the plain seedings see all points and are not refined.
     Linear losses begin at zero unless a subset does clearly better; later starts always begin at subsets.
     """
-    loss, name, theta = (problem.loss, init, None) if isinstance(init, str) else (problem.loss, None, init)
-    if theta is not None and number == 0:
-        return theta.copy()
+    loss, name = problem.loss, init if isinstance(init, str) else None
+    is_given = init is not None and name is None
+    if is_given and number == 0:
+        return init.copy()
     if loss.has_centres:
         if name in ("k-means++", "random"):
             return seed(name, problem, rng)
         part = _part(problem, max(5000, 100 * loss.n_centres), rng)
         return alternate(part, seed(name or "local-search", part, rng), Stopping()).theta
     if not loss.has_predictors:
-        about = problem.zero() if theta is None else theta
+        about = init if is_given else problem.zero()
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
     if problem.z == 0 or (number == 0 and name == "zero"):
         return problem.zero()  # without outliers a single minimum, and Newton steps work best from zero
@@ -389,7 +380,7 @@ def _find_anchor(
     init: Any = None,
     n_rows: int | None = None,
 ) -> Anchor:
-    """Find an anchor on points that may be a sample of ``n_rows``."""
+    """Find an anchor, on points that may be a sample of ``n_rows``."""
     problem = problem_of(points, loss, n_outliers)
     if isinstance(init, str):
         raise TypeError(f"init={init!r} must be a theta for find_anchor, not a name; or leave it out")
