@@ -339,7 +339,10 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     n_aside = bisect_right(range(len(tied)), excess, key=lambda n: float(heavy[: n + 1].sum()))
     kept[tied[:n_aside]] = 0.0
     if n_aside < len(tied):
-        left = float(heavy[: n_aside + 1].sum()) - excess
-        weight = heavy[n_aside]
-        kept[tied[n_aside]] = 0.0 if left <= slack else min(left, weight) if weight - left > slack else weight
+        left, weight = float(heavy[: n_aside + 1].sum()) - excess, heavy[n_aside]
+        if left <= slack:
+            left = 0.0
+        elif weight - left <= slack:
+            left = weight
+        kept[tied[n_aside]] = left
     return kept
