@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -271,6 +271,8 @@ class Problem:
 class Fit(ABC):
     """Refit the parameters of one problem, repeatedly."""
 
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The attributes of a loss that it uses, apart from those that every loss has."""
     sure = True
     """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 

@@ -109,6 +109,12 @@ def fit_of(problem: Problem) -> Fit:
     if loss.fitter not in FITS:
         raise TypeError(f"{loss!r} names the fitter {loss.fitter!r}; expected one of {', '.join(FITS)}")
     fit = FITS[loss.fitter]
+    for name in fit.needs:
+        if not hasattr(loss, name):
+            raise TypeError(
+                f"the fitter {loss.fitter!r} needs {name!r}, which {loss!r} does not have; define it, "
+                "or leave fitter at 'gradient'"
+            )
     return fit(problem) if fit.suits(problem) else GradientFit(problem)
 
 
@@ -137,6 +143,8 @@ def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
 
 class SmoothedFit(Fit):
     """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
+
+    needs = ("smoothed",)
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(replace(problem, frame=Coordinates.of(problem)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _VANISHING = 1e-300  # squares below it may have lost their digits
 
 class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
+
+    needs: ClassVar[tuple[str, ...]] = ("n_centres", "outside", "inside", "of_one_centre")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -73,6 +75,8 @@ class MeanFit(Fit):
 
 class DistanceFit(MeanFit):
     """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
+
+    needs = (*MeanFit.needs, "height", "pull")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
@@ -125,6 +125,14 @@ class GradientFit(Fit):
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
 
+    needs: ClassVar[tuple[str, ...]] = (
+        "fit_intercept",
+        "max_curvature",
+        "encode_labels",
+        "slope",
+        "curvature",
+    )
+
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.loss: Any = problem.loss
@@ -204,6 +212,8 @@ class NewtonFit(Fit):
 
 class SoftmaxFit(NewtonFit):
     """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
+
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "n_classes")
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

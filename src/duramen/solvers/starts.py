@@ -235,7 +235,7 @@ class Seeding:
     def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
         """Find the centre whose replacement leaves the least trimmed cost.
 
-        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next one, and
+        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next, and
         ``new`` that of the new one.
         """
         least, without = np.minimum(cost, new), np.minimum(second, new)
