@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import duramen as dm
 from duramen.arrays import Array
 from duramen.points import WeightedPoints
-from duramen.solvers.seeding import seed as draw_seeds
+from duramen.solvers.starts import seed as draw_seeds
 from duramen.trimming import kept_weights, problem_of
 from experiments.paper.data import Contaminated
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,8 +22,7 @@ from duramen.errors import RowError
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
-_PROBES = 2048  # losses from which it is guessed which are among the largest
-_FEW = 4096  # rows of which it does not matter how many are sorted
+_PROBES = 1024  # losses from which it is guessed which are among the largest
 _EPS = np.finfo(np.float64).eps
 _ROUNDED = 1e-12  # relative: closer to a total, rounding may decide which of two weights is larger
 
@@ -35,11 +33,6 @@ def outlier_weight(n_outliers: float, total_weight: float, weights: Array | None
     A number of 1 or more is a count (a weight, for weighted points); a number
     below 1 is a fraction of the total weight. Where ``weights`` are given, they are
     added up without rounding if that decides whether there is enough.
-
-    Raises
-    ------
-    ValueError
-        If it is negative, not a number, or not below the total weight.
 
     Examples
     --------
@@ -138,61 +131,7 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     if z == 0:
         return np.empty(0, dtype=np.intp), np.empty(0)
     rows = _above_a_guess(losses, weights, z, total)
-    return rows, _kept(losses[rows], weights[rows], z, ids[rows])
-
-
-class Trimmer:
-    """Compute kept weights repeatedly, for losses that change little by little, as in a solver.
-
-    It remembers a level above which the weight was about 2 z last time. While
-    it is still more than z, only the points above the level are examined. The
-    result is that of :func:`kept_weights`.
-
-    Examples
-    --------
-    >>> trim = Trimmer(np.ones(3), z=1.5, ids=np.arange(3))
-    >>> trim(np.array([5.0, 1.0, 3.0])), trim(np.array([2.0, 4.0, 3.0]))
-    (array([0. , 1. , 0.5]), array([1. , 0. , 0.5]))
-    """
-
-    def __init__(self, weights: Array, z: float, ids: Array) -> None:
-        self.weights, self.z, self.ids = weights, z, ids
-        self.level: float | None = None
-
-    def __call__(self, losses: Array) -> Array:
-        """Compute how much of each point's weight is kept."""
-        if self.z == 0 or np.isnan(losses.max()):
-            return kept_weights(losses, self.weights, self.z, self.ids)
-
-        def find(level: float) -> tuple[Array, Array]:
-            rows = (losses >= level).nonzero()[0]
-            return rows, losses[rows]
-
-        rows, left = self.among(find, lambda: losses)
-        kept = self.weights.copy()
-        kept[rows] = left
-        return kept
-
-    def among(
-        self, find: Callable[[float], tuple[Array, Array]], everything: Callable[[], Array]
-    ) -> tuple[Array, Array]:
-        """Return the rows whose weight may be set aside, and what is kept of each; all others are kept.
-
-        ``find(level)`` returns the rows with a loss of ``level`` or more, and their losses;
-        ``everything()`` the losses of all rows, and is called only if the level no longer fits.
-        """
-        if self.level is not None:
-            rows, losses = find(self.level)
-            heavy = self.weights.take(rows)
-            few = rows.size <= max(len(self.weights) // 4, _FEW)
-            if few and self.z < heavy.sum() * (1 - 1e-9):
-                return rows, _kept(losses, heavy, self.z, self.ids.take(rows))
-        losses = everything()
-        total = float(self.weights.sum())
-        rows = _above_a_guess(losses, self.weights, min(2 * self.z, (self.z + total) / 2), total)
-        largest = losses[rows]
-        self.level = largest.min()
-        return rows, _kept(largest, self.weights[rows], self.z, self.ids[rows])
+    return rows, kept_unchecked(losses[rows], weights[rows], z, ids[rows])
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
@@ -250,7 +189,8 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0
-    return Problem(points, loss, z).cost(theta)
+    losses = loss.values(theta, points.X, points.y)
+    return kept_sum(losses, kept_weights(losses, points.weights, z, points.ids))
 
 
 def check_points_and_loss(points: Any, loss: Any) -> None:
@@ -309,13 +249,22 @@ class Problem:
         """Evaluate the penalty."""
         return float((self.ridge * theta**2).sum()) / 2 if np.any(self.ridge) else 0.0
 
-    def cost(self, theta: Any) -> float:
-        """Evaluate f_z: the objective without its penalty."""
-        losses = self.loss.values(theta, self.X, self.y)
-        return kept_sum(losses, kept_weights(losses, self.points.weights, self.z, self.points.ids))
+    def losses(self, theta: Array) -> Array:
+        """Compute the loss of every point."""
+        return self.loss.values(theta, self.X, self.y)
 
-    def at(self, theta: Array, losses: Array, kept: Array) -> Iterate:
-        """Evaluate the objective for given losses and kept weights."""
+    def kept(self, losses: Array) -> Array:
+        """Compute how much of each weight is kept."""
+        return kept_weights(losses, self.points.weights, self.z, self.points.ids)
+
+    def cost(self, theta: Array) -> float:
+        """Evaluate f_z: the objective without its penalty."""
+        losses = self.losses(theta)
+        return kept_sum(losses, self.kept(losses))
+
+    def at(self, theta: Array, losses: Array, kept: Array | None = None) -> Iterate:
+        """Evaluate the objective for given losses; without ``kept``, the worst weight z is set aside."""
+        kept = self.kept(losses) if kept is None else kept
         return Iterate(theta, losses, kept, kept_sum(losses, kept) + self.penalty(theta))
 
 
@@ -324,12 +273,11 @@ class Fit(ABC):
 
     needs: ClassVar[tuple[str, ...]] = ()
     """The attributes of a loss that it uses, apart from those that every loss has."""
+    sure = True
+    """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.trim = Trimmer(problem.points.weights, problem.z, problem.points.ids)
-        self.sure = True
-        """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -338,22 +286,11 @@ class Fit(ABC):
 
     def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
-        return self.trimmed(theta, self.losses(theta))
-
-    def trimmed(self, theta: Array, losses: Array) -> Iterate:
-        """Set the worst weight z aside, for given losses."""
-        return self.problem.at(theta, losses, self.trim(losses))
-
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point."""
-        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
+        return self.problem.at(theta, self.problem.losses(theta))
 
     @abstractmethod
     def refit(self, here: Iterate) -> Iterate:
         """Find parameters that are no worse on the weights kept here, or return those here."""
-
-    def restart(self) -> None:  # noqa: B027 (nothing to forget)
-        """Reset all that depends on earlier steps, so that the next run is independent of them."""
 
 
 def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
@@ -369,12 +306,12 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     z = outlier_weight(n_outliers, points.total_weight)
     loss.check_solvable(points.X, points.y, points.weights, z)
     problem = Problem(points, loss, z)
-    if l2 > 0:
-        ridge = np.full_like(problem.zero(), l2)
-        if loss.fit_intercept:
-            ridge[..., -1] = 0.0
-        problem = replace(problem, ridge=ridge)
-    return problem
+    if not l2:
+        return problem
+    ridge = np.full_like(problem.zero(), l2)
+    if loss.fit_intercept:
+        ridge[..., -1] = 0.0
+    return replace(problem, ridge=ridge)
 
 
 def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:
@@ -383,43 +320,31 @@ def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Arr
     probes = losses[::step]
     order = probes.argsort()[::-1]
     sums = weights[::step].take(order).cumsum()
-    place = int(sums.searchsorted(min(1.0, 1.2 * z / total + 0.01) * sums[-1]))
+    place = int(sums.searchsorted((1.2 * z / total + 0.01) * sums[-1]))
     rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
 
 
-def _kept(losses: Array, weights: Array, z: float, ids: Array) -> Array:
-    """Do what :func:`kept_weights` does, for checked arguments and z above 0."""
-    boundary = _boundary(losses, weights, z)
-    kept = np.where(losses < boundary, weights, 0.0)
-    tied = (losses == boundary).nonzero()[0]
-    if len(tied) > 1:
-        tied = tied[ids[tied].argsort()]
-    above = float(weights[losses > boundary].sum())
-    downward = tied[::-1]
-    kept[downward] = _kept_of_tied(weights[downward], z - above, slack=64 * _EPS * z)
-    return kept
+def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array:
+    """Do what :func:`kept_weights` does, for checked arguments and z above 0.
 
-
-def _boundary(losses: Array, weights: Array, z: float) -> Any:
-    """Find the largest loss such that the weight at or above it is more than z."""
+    What is kept of the point on the boundary is rounded to nothing or to all of its weight if it is within
+    the rounding error of sums as large as z of that. Sums are pairwise: one after the other loses digits.
+    """
     order = losses.argsort()[::-1]
     place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
-    return losses[order[min(place, len(order) - 1)]]
-
-
-def _kept_of_tied(weights: Array, excess: float, slack: float) -> Array:
-    """Set ``excess`` aside among points of equal loss, the first ones first.
-
-    What is kept of the last of these is rounded to nothing or to all of its weight if it is within ``slack``
-    of that: the rounding error of sums as large as z. Sums are pairwise: one after the other loses digits.
-    """
-    kept = weights.copy()
-    aside = bisect_right(range(1, len(weights) + 1), excess, key=lambda n: float(weights[:n].sum()))
-    kept[:aside] = 0.0
-    if aside < len(weights):
-        weight = float(weights[aside])
-        left = min(float(weights[: aside + 1].sum()) - excess, weight)
-        if left < weight:  # it is cut
-            kept[aside] = weight if weight - left <= slack < left else left if left > slack else 0.0
+    boundary = losses[order[min(place, len(order) - 1)]]
+    above, tied = losses > boundary, (losses == boundary).nonzero()[0]
+    tied = tied[ids[tied].argsort()[::-1]]  # the largest id is set aside first
+    kept, heavy = np.where(above, 0.0, weights), weights[tied]
+    excess, slack = z - float(weights[above].sum()), 64 * _EPS * z
+    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: float(heavy[: n + 1].sum()))
+    kept[tied[:n_aside]] = 0.0
+    if n_aside < len(tied):
+        left, weight = float(heavy[: n_aside + 1].sum()) - excess, heavy[n_aside]
+        if left <= slack:
+            left = 0.0
+        elif weight - left <= slack:
+            left = weight
+        kept[tied[n_aside]] = left
     return kept

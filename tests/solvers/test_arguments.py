@@ -103,6 +103,17 @@ def test_what_a_custom_loss_lacks_is_named():
         dm.solve(PLAIN, Flat(), init=np.zeros(3))
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("newtn", "names the fitter 'newtn'; expected one of"), ("newton", "needs 'fit_intercept'")]
+)
+def test_a_fitter_that_does_not_suit_is_named(name, message):
+    class Misnamed(Bowl):
+        fitter = name
+
+    with pytest.raises(TypeError, match=message):
+        dm.solve(PLAIN, Misnamed(), init=np.zeros(3))
+
+
 @pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.SoftmaxLoss(2), dm.SquaredLoss()], ids=repr)
 def test_columns_whose_squares_overflow_are_refused(loss):
     rows = np.random.default_rng(0).normal(size=(50, 3))

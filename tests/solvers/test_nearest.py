@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import duramen as dm
+from duramen.losses.centres import first_least, squared_differences
 from duramen.solvers.lloyd import KMeansFit, NearestCentres
 from duramen.trimming import kept_weights, problem_of
 
@@ -144,3 +145,30 @@ def test_a_cluster_of_outliers_alone_gives_its_centre_back():
     solution = dm.solve(dm.points(X), dm.KMeansLoss(2), 5, init=[[4.0, 0.0], [300.0, 300.0]])
     assert set(solution.outliers) == set(range(400, 405))
     assert np.abs(np.sort(solution.theta[:, 0]) - [0, 8]).max() < 0.5
+
+
+def made_up(seed, n=400, d=3, k=6):
+    """Clusters of points, a few far off; by turns rounded, offset, tiny, or of single precision."""
+    rng = np.random.default_rng(seed)
+    X = 10 * rng.normal(size=(k, d))[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+    X[: n // 20] *= 30
+    return [X, np.round(X), X + 1e6, 1e-160 * X, X.astype(np.float32)][seed % 5]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_comparing_finds_the_first_of_the_nearest(seed):
+    X, rng = made_up(seed), np.random.default_rng(seed)
+    found = NearestCentres(X)
+    centres = X[rng.choice(len(X), 6)].astype(np.float64)  # with repetition: some coincide
+    for step in (0.0, 0.0, 1e-9, 0.1, 3.0):
+        some = rng.random((6, 1)) < 0.5
+        centres = centres + some * step * np.abs(X).max() * rng.normal(size=centres.shape)
+        found.move(centres)
+        least, first = first_least(squared_differences(X.astype(np.float64), centres))
+        assert np.array_equal(found.numbers, first)
+        own = found.squared()
+        np.testing.assert_allclose(own, least, rtol=1e-12)
+        for level in np.quantile(own, [0.0, 0.5, 0.9]):
+            rows, squared = found.beyond(level)
+            assert np.array_equal(rows, np.flatnonzero(own >= level))
+            assert np.array_equal(squared, own[rows])

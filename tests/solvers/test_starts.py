@@ -8,9 +8,8 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.arrays import spawn
-from duramen.solvers import seeding, starts
-from duramen.solvers.seeding import SEEDINGS
-from duramen.solvers.starts import draw_sample
+from duramen.solvers import starts
+from duramen.solvers.starts import SEEDINGS, draw_sample
 from duramen.trimming import problem_of
 from tests.conformance.cases import CASES
 
@@ -44,7 +43,7 @@ def test_every_seeding_serves_every_loss_of_centres(name, case):
     X, _ = case.data(0, 200)
     weights = np.random.default_rng(0).integers(0, 3, 200)
     problem = problem_of(dm.points(X, weights=weights), case.loss, 10)
-    theta = seeding.seed(name, problem, np.random.default_rng(0))
+    theta = starts.seed(name, problem, np.random.default_rng(0))
     assert theta.shape == case.loss.parameter_shape(X.shape[1])
     assert np.isfinite(case.loss.values(theta, X)).all()
 

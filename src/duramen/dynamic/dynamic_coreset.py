@@ -25,7 +25,7 @@ from duramen.losses.base import Anchor, Loss, distance
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
-from duramen.solvers.solve import SETTINGS, WAYS_OUT, Solution, solve_quietly, warn_of
+from duramen.solvers.solve import SETTINGS, Solution, solve_quietly, warn_of
 from duramen.solvers.starts import match_centres
 from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
@@ -510,7 +510,7 @@ class DynamicCoreset:
                 raise TypeError(f"fit has no setting {name!r}; its settings are {', '.join(SETTINGS)}")
         loss, n_outliers = settings.pop("loss", None), settings.pop("n_outliers", None)
         solution = solve_quietly(self, loss, n_outliers, **settings)
-        warn_of(solution, "fit", **WAYS_OUT)
+        warn_of(solution, "fit")
         self._remember(solution)
         return solution
 

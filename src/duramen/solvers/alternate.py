@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +51,7 @@ class Step(NamedTuple):
     theta: Array
 
 
-@dataclass(frozen=True)
-class Stopping:
+class Stopping(NamedTuple):
     """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback.
 
     If steps are shortened, only after ``patience`` iterations with little gain.
@@ -78,17 +77,38 @@ class Run(NamedTuple):
         return self.history[-1]
 
 
-def fit_of(problem: Problem) -> Fit:
-    """Make the fit that the loss names, or L-BFGS where that takes less time.
+def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
+    """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
+    with ignore_overflow():
+        fit = fit_of(problem)
+        here = fit.evaluate(theta)
+        history, little, status = [here.objective], 0, Status.MAX_ITER
+        for n_iter in range(1, stopping.max_iter + 1):
+            there = _without_rise(fit, here, fit.refit(here))
+            gain = here.objective - there.objective
+            if not gain > 0:
+                status = Status.SETTLED
+                break
+            here = there
+            history.append(here.objective)
+            little = little + 1 if gain <= stopping.tol * here.objective else 0
+            step = Step(stopping.start, n_iter, here.objective, read_only(here.theta))
+            if stopping.callback is not None and stopping.callback(step):
+                return Run(here.theta, history, Status.STOPPED)
+            if little and (fit.sure or little == stopping.patience):
+                status = Status.CONVERGED
+                break
+            if _is_unbounded(problem, here, _NOTHING):
+                break
+        return Run(here.theta, history, Status.UNBOUNDED if _is_unbounded(problem, here, _SMALL) else status)
 
-    Raises
-    ------
-    TypeError
-        If the loss lacks what the fit needs; the message names it.
-    """
-    loss, fit = problem.loss, FITS.get(problem.loss.fitter)
-    if fit is None:
+
+def fit_of(problem: Problem) -> Fit:
+    """Make the fit that the loss names, or L-BFGS where that takes less time."""
+    loss = problem.loss
+    if loss.fitter not in FITS:
         raise TypeError(f"{loss!r} names the fitter {loss.fitter!r}; expected one of {', '.join(FITS)}")
+    fit = FITS[loss.fitter]
     for name in fit.needs:
         if not hasattr(loss, name):
             raise TypeError(
@@ -98,49 +118,7 @@ def fit_of(problem: Problem) -> Fit:
     return fit(problem) if fit.suits(problem) else GradientFit(problem)
 
 
-def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
-    """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective.
-
-    Reusing the ``fit`` of earlier alternations on this problem saves time; the result is the same.
-    """
-    with ignore_overflow():
-        if fit is None:
-            fit = fit_of(problem)
-        else:
-            fit.restart()
-        run = _alternate(fit, theta, stopping)
-        if run.status is not Status.STOPPED and _is_unbounded(problem, run, _SMALL):
-            run = run._replace(status=Status.UNBOUNDED)
-        return run
-
-
-def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
-    here = fit.evaluate(theta)
-    history, little, status = [here.objective], 0, Status.MAX_ITER
-    for n_iter in range(1, stopping.max_iter + 1):
-        there = fit.refit(here)
-        if not there.objective < here.objective:
-            there = _halve_step(fit, here, there)
-        gain = here.objective - there.objective
-        if not gain > 0:
-            status = Status.SETTLED
-            break
-        here = there
-        history.append(here.objective)
-        little = little + 1 if gain <= stopping.tol * here.objective else 0
-        step = Step(stopping.start, n_iter, here.objective, read_only(here.theta))
-        if stopping.callback is not None and stopping.callback(step):
-            status = Status.STOPPED
-            break
-        if little and (fit.sure or little == stopping.patience):
-            status = Status.CONVERGED
-            break
-        if _is_unbounded(fit.problem, here, _NOTHING):
-            break
-    return Run(here.theta, history, status)
-
-
-def _halve_step(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
+def _without_rise(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
     """Halve a step that raised the objective by more than rounding, until it no longer does."""
     for _ in range(_HALVINGS):
         if there.objective - here.objective <= _ROUNDING * abs(here.objective):
@@ -149,7 +127,7 @@ def _halve_step(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
     return there
 
 
-def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
+def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
     """Return whether a small objective falls towards zero as theta grows, as for separable classes.
 
     Then doubling theta lowers the cost, though not to zero.
@@ -158,10 +136,9 @@ def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
     if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
         return False
     try:
-        twice = problem.cost(2 * here.theta)
+        return 0 < problem.cost(2 * here.theta) < 0.9 * here.objective
     except ValueError:  # so far out that predictors overflow
         return False
-    return 0 < twice < 0.9 * here.objective
 
 
 class SmoothedFit(Fit):
@@ -170,24 +147,20 @@ class SmoothedFit(Fit):
     needs = ("smoothed",)
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.loss: Any = problem.loss
-        self.frame = Coordinates.of(problem)
-        self.level = 0
-
-    def restart(self) -> None:
+        super().__init__(replace(problem, frame=Coordinates.of(problem)))
         self.level = 0
 
     def refit(self, here: Iterate) -> Iterate:
-        mean = kept_sum(here.losses, here.kept) / self.problem.kept_weight
-        kept = self.problem.points.with_weights(here.kept)
+        problem = self.problem
+        loss: Any = problem.loss
+        mean = kept_sum(here.losses, here.kept) / problem.kept_weight
+        kept = problem.points.with_weights(here.kept)
         while mean > 0:
             share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
-            smooth = self.loss.smoothed(mean, share)
-            problem = replace(self.problem, points=kept, z=0.0, loss=smooth, frame=self.frame)
+            smooth = replace(problem, points=kept, z=0.0, loss=loss.smoothed(mean, share))
             # as closely as a loss that differs in part by this share deserves
             stopping = Stopping(_STEPS, _GAIN * share, patience=_STEPS)
-            there = self.evaluate(alternate(problem, here.theta, stopping).theta)
+            there = self.evaluate(alternate(smooth, here.theta, stopping).theta)
             self.level += not self.sure
             if self.sure or there.objective < here.objective:
                 return there

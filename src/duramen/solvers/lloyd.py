@@ -1,18 +1,15 @@
 """Fits of centres: k-means--, Weiszfeld's iteration and its variants, and means for Bregman divergences.
 
-The nearest centre of each row is remembered from one iteration to the next: we
-keep an upper bound on the distance to its own centre and a lower bound on the
-distance to every other (Hamerly 2010). When the centres move, the first grows by
-the move of its centre, the second falls by the longest move of any. While the
-first is below the second, the row's nearest centre is what it was, and the row is
-skipped: in the last iterations nearly all are. All distances that are returned
-are computed from the differences themselves.
+A row is compared with all centres again only when bounds on its distances (Hamerly 2010) no longer show that
+its nearest centre is what it was: in the last iterations, hardly ever. All distances that are returned are
+computed from the differences themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +24,7 @@ from duramen.losses.centres import (
     sum_by_centre,
 )
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.trimming import Fit, Iterate, Problem, kept_sum
+from duramen.trimming import Fit, Iterate, Problem, kept_sum, kept_unchecked, set_aside
 
 # of the mean distance: a centre this close to a point lies on it, or beside it
 _COINCIDENT, _BESIDE = 1e-12, 1e-3
@@ -47,9 +44,12 @@ class MeanFit(Fit):
         self.loss: Any = problem.loss
         self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
 
+    def evaluate(self, theta: Array) -> Iterate:
+        return self.problem.at(theta, self.losses(theta))
+
     def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
-        self.numbers = numbers.astype(np.intp)
+        """Compute the loss of every point, and remember which centre owns it."""
+        values, self.numbers = self.loss.values_and_cache(theta, self.problem.X)
         return values
 
     def refit(self, here: Iterate) -> Iterate:
@@ -65,13 +65,11 @@ class MeanFit(Fit):
     def refill(self, centres: Array, mass: Array, here: Iterate) -> Array:
         """Move each centre without kept points to the kept point with the largest remaining loss."""
         empty = np.flatnonzero(~(mass > 0))
-        if not empty.size:
-            return centres
-        worst = np.where(here.kept > 0, here.losses, 0.0)
-        far = np.argsort(-worst, kind="stable")[: empty.size]
-        far = far[worst[far] > 0]
-        centres = centres.copy()
-        centres[empty[: far.size]] = self.problem.X[far]
+        if empty.size:
+            worst = np.where(here.kept > 0, here.losses, 0.0)
+            far = np.argsort(-worst, kind="stable")[: empty.size]
+            far = far[worst[far] > 0]
+            centres[empty[: far.size]] = self.problem.X[far]
         return centres
 
 
@@ -88,9 +86,6 @@ class DistanceFit(MeanFit):
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
 
-    def restart(self) -> None:
-        self.nearest.restart()
-
     def losses(self, theta: Array) -> Array:
         self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
         self.squared = self.nearest.squared()
@@ -99,35 +94,31 @@ class DistanceFit(MeanFit):
     def means(self, centres: Array, kept: Array) -> tuple[Array, Array]:
         """Compute weighted means where a point under or beside a centre may hold it back.
 
-        Vardi and Zhang (2000): with R the pull of the other points, a centre on a point of weight w stays
-        there if ``w >= |R|``; else it moves ``1 - w / |R|`` of the way that the others pull it.
-        Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only,
-        so it moves as freely there too. Where the points beside it do hold it, they pull like any other.
+        Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only, so
+        points beside a centre count as lying on it. Where they hold it, they pull like any other.
         """
         pulls = kept * self.loss.pull(self.squared)
         if self.kink < 1e-50:
             return super().means(centres, pulls)
-        numbers, k = self.numbers, len(centres)
         distances = np.sqrt(self.squared)
         scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
-        beside = distances <= _BESIDE * scale
-        mass, total = cluster_sums(self.problem.X, None, numbers, np.where(beside, 0.0, pulls), centres)
-        hold = self.kink * np.bincount(numbers, kept * beside, minlength=k)
-        weight, (steps, is_held) = mass + hold, _free_steps(mass, total, hold)
-        near = (beside & is_held[numbers] & (distances > _COINCIDENT * scale)).nonzero()[0]
-        if near.size:
-            more, added = cluster_sums(self.problem.X, near, numbers[near], pulls[near], centres)
-            hold -= self.kink * np.bincount(numbers[near], kept[near], minlength=k)
-            steps[is_held] = _free_steps(mass + more, total + added, hold)[0][is_held]
+        weight, steps = self._steps(centres, kept, pulls, distances <= _BESIDE * scale)
+        held = ~steps.any(axis=1)
+        if held.any():
+            steps[held] = self._steps(centres, kept, pulls, distances <= _COINCIDENT * scale)[1][held]
         return weight, centres + steps
 
+    def _steps(self, centres: Array, kept: Array, pulls: Array, under: Array) -> tuple[Array, Array]:
+        """Compute the weight of each cluster, and the step of its centre, where some points lie under theirs.
 
-def _free_steps(mass: Array, total: Array, hold: Array) -> tuple[Array, Array]:
-    """Step as far towards the means as they pull more than ``hold``; also return which centres are held."""
-    pull = np.linalg.norm(total, axis=1)
-    is_held = pull <= hold
-    part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=~is_held)
-    return part[:, None] * total / _positive(mass), is_held
+        Vardi and Zhang (2000): with R the pull of the other points, a centre on a point of weight w stays
+        there if ``w >= |R|``; else it moves ``1 - w / |R|`` of the way that the others pull it.
+        """
+        hold = self.kink * np.bincount(self.numbers, kept * under, minlength=len(centres))
+        mass, total = cluster_sums(self.problem.X, None, self.numbers, np.where(under, 0.0, pulls), centres)
+        pull = np.linalg.norm(total, axis=1)
+        part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=pull > hold)
+        return mass + hold, part[:, None] * total / _positive(mass)
 
 
 def _positive(mass: Array) -> Array:
@@ -148,7 +139,7 @@ def cluster_sums(
 
     def work(chunk: slice) -> tuple[Array, ...]:
         owners, parts = numbers[chunk], weights[chunk]
-        gaps = _block(X, rows, chunk) - origins.take(owners, axis=0)
+        gaps = _block(X, chunk if rows is None else rows[chunk]) - origins.take(owners, axis=0)
         gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
         total = sum_by_centre(gaps, owners, parts, k)
         columns = (parts * row_products(gaps, gaps), np.sign(parts)) if costs else ()
@@ -167,17 +158,14 @@ class KMeansFit(DistanceFit):
         # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
         self.sums: tuple[Array, ...] = ()
         self.origins = self.owners = self.counted = np.empty(0)
-
-    def restart(self) -> None:
-        super().restart()
-        self.corrections = _CORRECTIONS
+        self.level = np.inf  # of squared distances, above which the weight was about 2 z
 
     def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta)
         kept = self.problem.points.weights.copy()
         if self.problem.z > 0:
-            above, left = self.trim.among(self.nearest.beyond, self.nearest.squared)
-            kept[above] = left
+            rows, left = self._set_aside()
+            kept[rows] = left
         self._update(theta, kept)
         cost, terms = self._cost(theta)
         if cost * _CANCELLED < terms:
@@ -192,24 +180,35 @@ class KMeansFit(DistanceFit):
             here = here._replace(losses=self.nearest.squared())
         return self.evaluate(self.refill(self.origins + total / _positive(mass), mass, here))
 
+    def _set_aside(self) -> tuple[Array, Array]:
+        """Set weight z aside, among the rows above the level if they weigh enough."""
+        points, z = self.problem.points, self.problem.z
+        rows, squared = self.nearest.beyond(self.level)
+        weights = points.weights.take(rows)
+        if z < weights.sum():
+            return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
+        squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
+        rows, left = set_aside(squared, points.weights, twice, points.ids)
+        self.level = squared[rows[left < points.weights[rows]]].min()
+        return set_aside(squared, points.weights, z, points.ids)
+
     def _update(self, centres: Array, kept: Array) -> None:
         """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
-        if self.corrections >= _CORRECTIONS:
-            return self._sum_all(centres, kept)
-        before, numbers = self.counted, self.numbers
-        rows = ((self.owners != numbers) | (before != kept)).nonzero()[0]
-        if rows.size > len(kept) // 8:
-            return self._sum_all(centres, kept)
-        if rows.size:
-            clusters = np.concatenate((self.owners.take(rows), numbers.take(rows)))
-            weights = np.concatenate((-before.take(rows), kept.take(rows)))
-            twice = np.concatenate((rows, rows))
-            parts = cluster_sums(self.problem.X, twice, clusters, weights, self.origins, costs=True)
-            self.sums = tuple(one + other for one, other in zip(self.sums, parts, strict=True))
-            self.owners[rows] = numbers.take(rows)
+        if self.corrections < _CORRECTIONS:
+            rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
+            if rows.size <= len(kept) // 8:
+                return self._correct(rows, kept)
+        return self._sum_all(centres, kept)
+
+    def _correct(self, rows: Array, kept: Array) -> None:
+        """Take rows out of the clusters that they were in, and add them to those they are in."""
+        clusters = np.concatenate((self.owners.take(rows), self.numbers.take(rows)))
+        weights = np.concatenate((-self.counted.take(rows), kept.take(rows)))
+        parts = cluster_sums(self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True)
+        self.sums = tuple(map(add, self.sums, parts))
+        self.owners[rows] = self.numbers.take(rows)
         self.counted = kept
         self.corrections += 1
-        return None
 
     def _sum_all(self, centres: Array, kept: Array) -> None:
         self.origins, self.corrections = centres, 0
@@ -220,52 +219,44 @@ class KMeansFit(DistanceFit):
         """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""
         mass, total, squares, _ = self.sums
         gaps = centres - self.origins
-        shift = float(mass @ row_products(gaps, gaps))
+        own, shift = float(squares.sum()), float(mass @ row_products(gaps, gaps))
         cross = 2 * float((gaps * total).sum())
-        return float(squares.sum()) - cross + shift, float(squares.sum()) + abs(cross) + shift
+        return own - cross + shift, own + abs(cross) + shift
 
 
 class NearestCentres:
     """Each row's nearest centre, with bounds that are kept up to date as the centres move.
 
-    ``reach + moved[numbers]`` bounds the distance of a row to its own centre
-    from above. ``slack`` is the gap from ``reach`` to a lower bound on the
-    distance to every other centre: the row certainly keeps its centre while
-    ``slack > moved[numbers] + travelled``. The entries of a row stay as they are
-    while it is skipped.
+    ``reach + moved[numbers]`` bounds the distance of a row to its own centre from above. ``slack`` is the gap
+    from ``reach`` to a lower bound on the distance to every other centre: the row certainly keeps its centre
+    while ``slack > moved[numbers] + travelled``. The entries of a row stay as they are while it is skipped.
     """
 
     def __init__(self, X: Array) -> None:
         self.X = X
         self.numbers = np.zeros(len(X), dtype=np.intp)
-        self.reach, self.slack = np.zeros(len(X)), np.zeros(len(X))
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget the bounds, which depend on earlier moves."""
-        self.centres = np.empty((0, self.X.shape[1]))
-        self.moved = np.empty(0)  # how far each centre has moved, step by step
+        self.reach, self.slack = np.zeros(len(X)), np.full(len(X), -np.inf)
+        self.centres = np.empty((0, X.shape[1]))
+        self.moved: Any = 0.0  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
 
     def move(self, centres: Array) -> None:
         """Move the centres (k, d) to new places."""
-        before, self.centres = self.centres, centres.copy()
-        if not len(before):
-            self.moved = np.zeros(len(centres))
-            return self._settle(None)
+        before = self.centres if len(self.centres) else centres
+        self.centres = centres.copy()
         steps = lengths(centres - before) * (1 + _SAFE)
         self.moved = self.moved + steps
         self.travelled += float(steps.max())
         limits = self.moved + self.travelled
-        return self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
+        self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
         squared = np.empty(len(self.X) if rows is None else len(rows))
 
         def work(chunk: slice) -> None:
-            numbers = self.numbers[chunk if rows is None else rows[chunk]]
-            squared[chunk] = _gaps(_block(self.X, rows, chunk), self.centres, numbers)
+            which = chunk if rows is None else rows[chunk]
+            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
 
         with ignore_overflow():
             for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
@@ -289,26 +280,25 @@ class NearestCentres:
             for_each_chunk(work, len(passed))
         return passed.nonzero()[0]
 
-    def _settle(self, rows: Array | None) -> None:
-        """Compare rows (None for all) with all centres."""
+    def _settle(self, rows: Array) -> None:
+        """Compare rows with all centres."""
         k, d = self.centres.shape
 
         def work(chunk: slice) -> None:
-            which = chunk if rows is None else rows[chunk]
-            numbers, squared, others = _two_nearest(_block(self.X, rows, chunk), self.centres)
+            which = rows[chunk]
+            numbers, squared, others = _two_nearest(_block(self.X, which), self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
             self.numbers[which], self.reach[which] = numbers, reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
         calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # else there are no products
         with calm, ignore_overflow():
-            n = len(self.X) if rows is None else len(rows)
-            for_each_chunk(work, n, rows_per_chunk(8 * (3 * d + 2 * k)))
+            for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
 
 
-def _block(X: Array, rows: Array | None, chunk: slice) -> Array:
-    """Return a chunk of some rows of X (None for all), in double precision."""
-    block = X[chunk] if rows is None else take_rows(X, rows[chunk])
+def _block(X: Array, which: Any) -> Array:
+    """Return rows of X, a slice or their numbers, in double precision."""
+    block = X[which] if isinstance(which, slice) else take_rows(X, which)
     return np.require(block, dtype=np.float64, requirements=["C", "A"])
 
 
@@ -318,18 +308,13 @@ def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:
     In many columns, one product of rows and centres relative to a point among them screens; close cases are
     decided exactly.
     """
-    few = centres.shape[1] <= FEW_COLUMNS
-    if few:
-        scores = squared_differences(block, centres)
-    else:
-        shift = np.median(centres, axis=0)
-        there, moved = block - shift, centres - shift
-        sizes, squares = row_products(moved, moved), row_products(there, there)
-        scores = (-2 * moved) @ there.T
-        scores += sizes[:, None]
-    first, least, second = least_two(scores)
-    if few:
+    if centres.shape[1] <= FEW_COLUMNS:
+        first, least, second = least_two(squared_differences(block, centres))
         return first, least, np.sqrt(second)
+    shift = np.median(centres, axis=0)
+    there, moved = block - shift, centres - shift
+    sizes, squares = row_products(moved, moved), row_products(there, there)
+    first, least, second = least_two((-2 * moved) @ there.T + sizes[:, None])
     rounding = 8 * (len(shift) + 8) * np.finfo(np.float64).eps * (squares + sizes.max()) + _VANISHING
     squared, others = _gaps(block, centres, first), np.sqrt(np.maximum(second + squares - rounding, 0.0))
     close = np.flatnonzero(~(second - least > 2 * rounding))

@@ -11,44 +11,47 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from duramen.arrays import Array, Rows, take_rows, to_dense
-from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.trimming import Fit, Iterate, Problem
 
 _ROWS = 1000  # on which coordinates are measured
 _NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
+_STEPS = 100  # of L-BFGS between two trimmings
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less time (docs/solving.md)
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
-_LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
+_VANISHING = 1e-8  # of the gradient: a smaller part of it along flat directions is rounding error
 
 
 class Coordinates(NamedTuple):
     """Well-conditioned coordinates for linear losses: (w, b'), b' being the predictor at the middle of X.
 
-    ``middle`` is the median of each column, or zero without an intercept; ``spread`` is never zero.
+    ``middle`` is the median of each column, or 0 without an intercept; ``units`` is one over the spread of
+    each parameter's column, which is never zero. Other losses are solved in theta itself.
     """
 
-    middle: Array
-    spread: Array
-    fit_intercept: bool
+    middle: Any
+    units: Any
 
     @classmethod
     def of(cls, problem: Problem) -> Coordinates:
         """Return the coordinates that a problem comes with, or else measure them."""
+        loss: Any = problem.loss
         if problem.frame is not None:
             return cast("Coordinates", problem.frame)
-        loss: Any = problem.loss
+        if not loss.has_predictors:
+            return cls(0.0, 1.0)
         share = problem.z / problem.points.total_weight
         middle, spread = _measure_columns(problem.X, problem.points.weights, share)
-        return cls(middle * loss.fit_intercept, spread, loss.fit_intercept)
+        return cls(middle, 1 / np.append(spread, 1.0)) if loss.fit_intercept else cls(0.0, 1 / spread)
 
     def from_theta(self, theta: Array, sign: int = 1) -> Array:
         """Convert theta = (w, b) to (w, b')."""
         shifted = theta.copy()
-        if self.fit_intercept:
+        if np.ndim(self.middle):
             shifted[..., -1] += sign * (theta[..., :-1] @ self.middle)
         return shifted
 
@@ -59,13 +62,9 @@ class Coordinates(NamedTuple):
     def gradient(self, slope: Array) -> Array:
         """Convert a gradient in theta to one in (w, b')."""
         converted = slope.copy()
-        if self.fit_intercept:
+        if np.ndim(self.middle):
             converted[..., :-1] -= self.middle * slope[..., -1:]
         return converted
-
-    def units(self) -> Array:
-        """Return the scale of each parameter: one over the spread of its column."""
-        return 1 / np.append(self.spread, np.ones(int(self.fit_intercept)))
 
 
 def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Array]:
@@ -78,64 +77,48 @@ def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Arra
     """
     steps = np.cumsum(weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
-    far_rows = round(_ROWS * share)
+    far_rows, middle = round(_ROWS * share), np.zeros(X.shape[1])
     with ignore_overflow():
         if sparse.issparse(X):
-            inner = X[rows].tocsc()
-            every = inner.multiply(inner).mean(axis=0)
-            columns = np.repeat(np.arange(inner.shape[1]), np.diff(inner.indptr))
-            order = np.lexsort((-np.abs(inner.data), columns))
-            inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
-            mean = inner.mean(axis=0)
-            near = inner.multiply(inner).mean(axis=0)
-            return np.zeros(len(mean)), _first_positive(near - mean**2, near, every)
-        values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
-        values.sort(axis=1)
-        middle = values[:, _ROWS // 2].copy()
-        far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
-        far.sort(axis=1)
-        near = far[:, : max(1, _ROWS - far_rows)].mean(axis=1)
-        return middle, _first_positive(near, far.mean(axis=1), middle**2)
-
-
-def _first_positive(*squares: Array) -> Array:
-    """Return the root of the first usable candidate for each column, or 1."""
-    candidates = np.array([*squares, np.ones(len(squares[0]))], dtype=np.float64)
-    usable = (candidates > 0) & np.isfinite(candidates)
-    return np.sqrt(candidates[usable.argmax(axis=0), np.arange(len(squares[0]))])
+            squares = X[rows].astype(np.float64).tocsc().power(2)
+            every = squares.mean(axis=0)
+            columns = np.repeat(np.arange(len(every)), np.diff(squares.indptr))
+            order = np.lexsort((-squares.data, columns))
+            squares.data[order[np.arange(len(order)) - squares.indptr[columns] < far_rows]] = 0.0
+            near = squares.mean(axis=0)
+        else:
+            values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
+            values.sort(axis=1)
+            middle = values[:, _ROWS // 2].copy()
+            far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
+            far.sort(axis=1)
+            near, every = far[:, : max(1, _ROWS - far_rows)].mean(axis=1), far.mean(axis=1)
+        spread = np.ones(len(middle))
+        for candidate in (middle**2, every, near):
+            spread = np.where((candidate > 0) & np.isfinite(candidate), candidate, spread)
+        return middle, np.sqrt(spread)
 
 
 class GradientFit(Fit):
     """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
 
-    steps = 100  # of L-BFGS between two trimmings
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        kind = type(problem.loss)
-        if kind.gradients is Loss.gradients and kind.gradient_sum is Loss.gradient_sum:
-            raise problem.loss._missing("gradients")
-        # those of theta itself, unless the loss is linear
-        plain = Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
-        self.frame = Coordinates.of(problem) if problem.loss.has_predictors else plain
-
     def refit(self, here: Iterate) -> Iterate:
         problem, total = self.problem, self.problem.kept_weight
+        frame = Coordinates.of(problem)
 
-        def move(step: Array) -> Array:  # in well-conditioned coordinates, if the loss is linear
-            return here.theta + self.frame.to_theta(step.reshape(here.theta.shape) * self.frame.units())
+        def move(step: Array) -> Array:
+            return here.theta + frame.to_theta(step.reshape(here.theta.shape) * frame.units)
 
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
-            value = problem.at(theta, self.losses(theta), here.kept).objective
+            value = problem.at(theta, problem.losses(theta), here.kept).objective
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
-            slope = self.frame.gradient(slope) * self.frame.units()
-            return value / total, slope.ravel() / total
+            return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
-        options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
+        options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
         no_step = np.zeros(here.theta.size)
         found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
-        self.sure = found.nit < self.steps and found.nfev < 2 * self.steps
+        self.sure = found.nit < _STEPS and found.nfev < 2 * _STEPS
         return self.evaluate(move(found.x)) if found.fun * total < here.objective else here
 
 
@@ -154,65 +137,56 @@ class NewtonFit(Fit):
         super().__init__(problem)
         self.loss: Any = problem.loss
         self.frame = Coordinates.of(problem)
-        zero = problem.zero()
-        self.ridge = problem.ridge + zero
-        self.units = (self.frame.units() + zero).ravel()
+        self.ridge = problem.ridge + problem.zero()
+        self.units = (self.frame.units + problem.zero()).ravel()
         self.damping = 0.0
-
-        n, p = len(problem.points), zero.shape[-1]
-        self.chunk_rows = max(rows_per_chunk(16 * zero.size), 8 * p)
+        n, p = len(problem.points), self.ridge.shape[-1]
+        self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
         return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
-        slope, curvature = self.loss.slope(m, labels), self.loss.curvature(m, labels)
-        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
-        return _weigh(slope, kept), to_dense(scaled.T @ scaled)
+    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
+        """Sum the Hessian in the parameters over rows, whose predictors are m."""
+        scaled = _scale_rows(block, np.sqrt(_weigh(self.loss.curvature(m, labels), kept)))
+        return to_dense(scaled.T @ scaled)
 
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
-
-        q is the number of parameters, predictor by predictor.
-        """
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array]:
+        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, predictor by predictor."""
         inside = self.frame.from_theta(theta)
 
-        def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
+        def work(chunk: slice) -> tuple[Array, Array]:
+            block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
-                pull, hessian = self.pull_and_hessian(block, block @ inside.T, labels, kept[chunk])
-                return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
+                m = block @ inside.T
+                pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
+                return (block.T @ pull.T).T.ravel(), self.hessian(block, m, labels, kept[chunk])
 
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
-
-    def restart(self) -> None:
-        self.damping = 0.0
+        gradient, hessian = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
-        slope, bend, pulls = self.derivatives(here.theta, here.kept)
+        slope, bend = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
-        _add_to_diagonal(bend, self.ridge.ravel())
+        bend += np.diag(self.ridge.ravel())
         steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
-        level = _LEVEL * pulls / self.units
         for _ in range(_ATTEMPTS):
-            move = -_solve_damped(bend, slope, steepest, level, self.damping)
-            downhill = float(-(slope @ move))
-            theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
-            if not (0 < downhill < np.inf) or np.array_equal(theta, here.theta):
-                break
-            losses = self._try_values(theta)
-            gain = here.objective - self.problem.at(theta, losses, here.kept).objective
-            promised = downhill - float(move @ bend @ move) / 2
-            if gain > 0 and gain >= 1e-4 * promised:
-                self.sure = self.damping == 0 and gain >= 0.1 * promised
-                if gain > 0.5 * promised:
-                    self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
-                return self.trimmed(theta, losses)
+            move = _solve_damped(bend, -slope, steepest, self.damping)
+            if move is not None:
+                theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
+                if np.array_equal(theta, here.theta):
+                    break
+                losses = self._try_values(theta)
+                gain = here.objective - self.problem.at(theta, losses, here.kept).objective
+                promised = float(-(slope @ move) - move @ bend @ move / 2)
+                if gain > 0 and gain >= 1e-4 * promised:
+                    self.sure = self.damping == 0 and gain >= 0.1 * promised
+                    if gain > 0.5 * promised:
+                        self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
+                    return self.problem.at(theta, losses)
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here
@@ -222,7 +196,7 @@ class NewtonFit(Fit):
         X, y = self.problem.X[chunk], self.problem.y
         assert y is not None
         labels = self.loss.encode_labels(y[chunk], np.float64)
-        ones = np.ones((X.shape[0], int(self.frame.fit_intercept)))
+        ones = np.ones((X.shape[0], int(self.loss.fit_intercept)))
         if sparse.issparse(X):
             return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr"), labels
         with ignore_overflow():
@@ -231,9 +205,30 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
+            return self.problem.losses(theta)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
+
+
+class SoftmaxFit(NewtonFit):
+    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
+
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "n_classes")
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.zero().size <= _SOFTMAX
+
+    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
+        shares = softmax(m, axis=1)
+        k, p = shares.shape[1], block.shape[1]
+        hessian = np.empty((k, p, k, p))
+        for one in range(k):
+            for two in range(one + 1):
+                weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
+                part = to_dense(block.T @ _scale_rows(block, weights))
+                hessian[one, :, two], hessian[two, :, one] = part, part.T
+        return hessian.reshape(k * p, k * p)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -247,59 +242,31 @@ def _scale_rows(block: Rows, factors: Array) -> Rows:
     return block * factors[:, None]
 
 
-def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
-    matrix.flat[:: len(matrix) + 1] += values
-
-
-def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
+def _solve_damped(bend: Array, slope: Array, steepest: Array, damping: float) -> Array | None:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of ``steepest``.
 
-    Undamped, directions in which B is singular are left out if g vanishes there too. The answer is NaN if
-    there is none.
+    Undamped, directions in which B is singular are left out if g vanishes there too. There is no answer if an
+    entry is not finite, or the left side not positive.
     """
     diagonal = np.diag(bend)
     floored = np.maximum(diagonal, _FLAT * steepest)
     units = 1 / np.sqrt(floored if damping else np.where(diagonal > 0, diagonal, steepest))
     scaled, right = bend * units * units[:, None], slope * units
     if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
-        return np.full_like(slope, np.nan)
+        return None
     if damping:  # where the loss is nearly flat along some columns, it is their steps that go too far
         flat = diagonal < floored
-        _add_to_diagonal(scaled, damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
+        scaled += np.diag(damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
     # LAPACK itself: SciPy's wrappers take longer than the solution
     factor, answer, failed = dposv(scaled, right, lower=1)
     if not failed and factor.diagonal().min() ** 2 > (0.0 if damping else _SOLID):
         return units * answer
-    return np.full_like(slope, np.nan) if damping else units * _by_spectrum(scaled, right, level * units)
-
-
-def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
+    if damping:
+        return None
     sizes, directions = linalg.eigh(scaled)
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])
     flat = sizes <= least
-    if np.linalg.norm(along[flat]) <= np.linalg.norm(level):
+    if np.linalg.norm(along[flat]) <= _VANISHING * np.linalg.norm(along):
         along[flat] = 0.0
-    return directions @ (along / np.maximum(sizes, least))
-
-
-class SoftmaxFit(NewtonFit):
-    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
-
-    needs = ("fit_intercept", "max_curvature", "encode_labels", "n_classes")
-
-    @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        return problem.zero().size <= _SOFTMAX
-
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        shares = softmax(m, axis=1)
-        k, p = shares.shape[1], block.shape[1]
-        hessian = np.empty((k, p, k, p))
-        for one in range(k):
-            for two in range(one + 1):
-                weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
-                part = to_dense(block.T @ _scale_rows(block, weights))
-                hessian[one, :, two], hessian[two, :, one] = part, part.T
-        pull = _weigh(shares - (labels[:, None] == np.arange(k)), kept[:, None])
-        return pull, hessian.reshape(k * p, k * p)
+    return units * (directions @ (along / np.maximum(sizes, least)))

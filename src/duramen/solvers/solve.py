@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,10 @@ from duramen.arrays import Array, check_count, check_nonnegative, generator, spa
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
-from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
-from duramen.solvers.newton import NewtonFit
+from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate
+from duramen.solvers.newton import Coordinates
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
-from duramen.trimming import Fit, Problem, kept_weights, problem_of
-
-WAYS_OUT: dict[str, Any] = {
-    "more": "raise max_iter, or tol if less accuracy is enough",
-    "bounded": "pass l2 above 0, or take fewer outliers or columns",
-}
-"""What a caller of :func:`solve` can do if there is no solution."""
-
+from duramen.trimming import Problem, problem_of
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -199,7 +192,7 @@ def solve(
       converged after ... iterations: ...
     """
     solution = solve_quietly(**locals())
-    warn_of(solution, "solve", **WAYS_OUT)
+    warn_of(solution, "solve")
     if hasattr(points, "_remember"):  # a dynamic coreset
         points._remember(solution)
     return solution
@@ -225,41 +218,39 @@ def solve_quietly(
 ) -> Solution:
     """Solve like :func:`solve`, without its warnings."""
     anchor, moved_on = None, False
-    if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
+    if hasattr(points, "anchor"):
         moved_on = init is None and getattr(points, "_has_moved_on", False)
         points, loss, n_outliers, init, anchor = _unpack(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
-    check_count("n_starts", n_starts)
-    check_count("max_iter", max_iter)
+    n_starts, max_iter = check_count("n_starts", n_starts), check_count("max_iter", max_iter)
     tol = (1e-6 if problem.loss.has_centres else 1e-4) if tol is None else tol
     check_nonnegative("tol", tol)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} must be a function of one Step")
     init = check_init(problem, init)
-    rngs = spawn(generator(random_state), int(n_starts))
+    rngs = spawn(generator(random_state), n_starts)
     moved_on = moved_on and problem.loss.parameter_shape(problem.points.n_columns) is not None
     damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
+    problem = replace(problem, frame=Coordinates.of(problem))
+    runs: list[Run] = []
 
     def starts() -> Iterator[Array]:
         for number, rng in enumerate(rngs):
             yield start(problem, init, rng, number)
             if moved_on and number == 0:
-                yield start(problem, None, rng, 0)
-        if anchor is not None and _is_clearly_better(problem, anchor, runs):
+                yield start(problem, None, rng)
+        if anchor is not None and _is_clearly_better(problem, anchor, _best(runs)):
             yield anchor
         if damped:  # outliers far out may mislead the start from zero
             yield damped_start(problem)
 
-    runs: list[Run] = []
-    fit = fit_of(problem)
     with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
         for theta in starts():
-            stopping = Stopping(int(max_iter), float(tol), report, len(runs))
-            runs.append(alternate(problem, theta, stopping, fit))
+            runs.append(alternate(problem, theta, Stopping(max_iter, float(tol), report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
-    best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
-    _refuse_overflow(fit, best)
+    best = _best(runs)
+    _refuse_overflow(problem, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
@@ -277,41 +268,53 @@ def _unpack(
     if n_outliers is None:
         total = core.points.total_weight
         n_outliers = core.n_outliers / total if core.n_outliers < total else core.n_outliers
-    anchor = None if core.anchor is None or init is not None else core.anchor.theta
-    last = getattr(source, "solution", None)
-    if init is None and last is not None:
-        init = last.theta
-    elif anchor is not None and core.loss.has_predictors:
-        init = "zero"
-    elif anchor is not None:
-        init, anchor = anchor, None
+    anchor = None
+    if init is None:
+        last = getattr(source, "solution", None)
+        anchor = None if core.anchor is None else core.anchor.theta
+        if last is not None:
+            init = last.theta
+        elif core.loss.has_predictors:
+            init = None if anchor is None else "zero"
+        else:
+            init, anchor = anchor, None
     return core.points, core.loss, n_outliers, init, anchor
 
 
-def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
+def _best(runs: list[Run]) -> Run:
+    return min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
+
+
+def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
     """Return whether ``theta``, unrefined, beats the best run: then outliers misled the start from zero.
 
     Penalties are left out: where they are large, ``theta`` has yet to be shrunk.
     """
-    best = min(runs, key=lambda run: run.objective)
     with ignore_overflow():
-        cost = problem.cost(theta)
-    return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
+        return problem.cost(theta) < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
-def _refuse_overflow(fit: Fit, run: Run) -> None:
+def _refuse_overflow(problem: Problem, run: Run) -> None:
     """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any() or not isinstance(fit, NewtonFit):
+    if len(run.history) > 1 or run.theta.any() or not problem.loss.has_predictors:
         return
     with ignore_overflow():
-        _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
-    if not np.isfinite(hessian).all():
+        rows = problem.X[problem.kept(problem.losses(run.theta)) > 0].astype(np.float64)
+        overflows = not np.isfinite((rows**2).sum())
+    if overflows:
         raise ValueError(
             "the squares of the rows overflow float64, so no step can be taken; scale the columns"
         )
 
 
-def warn_of(solution: Solution, caller: str, *, more: str, bounded: str, stacklevel: int = 3) -> None:
+def warn_of(
+    solution: Solution,
+    caller: str,
+    *,
+    more: str = "raise max_iter, or tol if less accuracy is enough",
+    bounded: str = "pass l2 above 0, or take fewer outliers or columns",
+    stacklevel: int = 3,
+) -> None:
     """Warn if a solution did not converge; ``more`` and ``bounded`` say what the user can do about it."""
     if solution.status is Status.MAX_ITER:
         gain = 1 - solution.history[-1] / solution.history[-2]
@@ -334,8 +337,7 @@ def warn_of(solution: Solution, caller: str, *, more: str, bounded: str, stackle
 def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
     points = problem.points
     losses = problem.loss.values(run.theta, points.X, points.y)
-    kept = kept_weights(losses, points.weights, problem.z, points.ids)
-    objective = problem.at(run.theta, losses, kept).objective
+    _, _, kept, objective = problem.at(run.theta, losses)
     if not np.isfinite(objective):
         raise ValueError(
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "

@@ -1,10 +1,18 @@
-"""Where to start: a given theta, a named seeding, or what suits the loss; and the anchor."""
+"""Where to start: a given theta, a named seeding, or what suits the loss; and the anchor.
+
+Plain k-means++ draws far points, and outliers are far. Two seedings are robust: thresholded k-means++
+(Bhaskara, Vadgama and Xu 2019), where a point's cost counts only up to a guess of the optimum over z; and
+local search (Gupta et al. 2017), which swaps centres for points while that lowers the trimmed cost, with
+candidates drawn by their thresholded cost (Lattanzi and Sohler 2019).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +21,12 @@ from scipy.optimize import linear_sum_assignment
 
 from duramen.arrays import Array, draw_distinct_rows, draw_rows, generator, spawn
 from duramen.losses.base import Anchor, Loss, distance, ignore_overflow, lengths
-from duramen.parallel import one_blas_thread
+from duramen.losses.centres import least_two, squared_differences
+from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.points import WeightedPoints
-from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
+from duramen.solvers.alternate import Run, Stopping, alternate
 from duramen.solvers.newton import Coordinates
-from duramen.solvers.seeding import SEEDINGS, Costs, seed, thresholded
-from duramen.trimming import Fit, Iterate, Problem, kept_weights, problem_of, trimmed_sum
+from duramen.trimming import Problem, kept_sum, kept_weights, problem_of, trimmed_sum
 
 CLEARLY = 0.98  # of the objective from zero
 _A_LITTLE = Stopping(max_iter=3)
@@ -27,14 +35,18 @@ _SUBSETS = 30  # fitted at most
 _ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is more often mistaken for a good one
 _ANCHORS = 2
 _MOST = 3000  # rows per sample that are enough for any loss of few parameters
+_GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
+_SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
+_REFITS = Stopping(max_iter=5)  # before a swap is judged
+
+_objective = attrgetter("objective")
 
 
 def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
     """Draw points in proportion to their weight, with replacement, and the weight to set aside with them.
 
-    A point drawn twice has weight 2. Each of two classes has exactly its share of
-    the sample, so the rare one is never missing. A sample may hold more outliers
-    than its share, so two standard deviations more may be set aside.
+    A point drawn twice has weight 2. Each of two classes has exactly its share of the sample, so the rare one
+    is never missing.
     """
     points, share = problem.points, size / problem.points.total_weight
     classes = np.zeros(len(points), dtype=bool)
@@ -42,18 +54,18 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
         assert problem.y is not None
         classes = problem.y > 0
     drawn = []
-    for stratum in (np.flatnonzero(classes), np.flatnonzero(~classes)):
+    for stratum in filter(len, (np.flatnonzero(classes), np.flatnonzero(~classes))):
         weights = points.weights[stratum]
         n = max(1, round(share * float(weights.sum())))
-        if (weights == weights[:1]).all():
-            drawn.append(stratum[rng.integers(stratum.size, size=n)] if stratum.size else stratum)
+        if (weights == weights[0]).all():
+            drawn.append(stratum[rng.integers(stratum.size, size=n)])
         else:
             drawn.append(stratum[draw_rows(np.cumsum(weights), n, rng)])
     rows, counts = np.unique(np.concatenate(drawn), return_counts=True)
     part = points.take_unchecked(rows, counts.astype(np.float64))
     # neither all points nor a whole class must be set aside
     z = min(_aside(problem, size), 0.9 * min(filter(None, np.bincount(classes[rows], counts))))
-    return replace(problem, points=part, z=z, ridge=problem.ridge * share)
+    return replace(problem, points=part, z=z, ridge=problem.ridge * share, frame=None)
 
 
 def _aside(problem: Problem, size: float) -> float:
@@ -89,16 +101,15 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> tuple[Run
     perfectly, or sets them aside, stays stuck there on the full data.
     """
     part = _shrink(part)
-    fit = fit_of(part)
-    from_zero = alternate(part, part.zero(), effort.stopping, fit)
+    from_zero = alternate(part, part.zero(), effort.stopping)
     if part.z == 0:
         return from_zero, from_zero, from_zero
     middles = [_fit_weights(part, weights) for weights in _weights_near_the_middle(part)]
     runs = []
-    for theta in [*middles, *_best_subsets(part, fit, rng, effort)]:
-        run = alternate(part, theta, _A_LITTLE, fit)
+    for theta in [*middles, *_best_subsets(part, rng, effort)]:
+        run = alternate(part, theta, _A_LITTLE)
         if run.objective < effort.near * from_zero.objective:
-            run = alternate(part, run.theta, effort.stopping, fit)
+            run = alternate(part, run.theta, effort.stopping)
         runs.append(run)
     return from_zero, min(runs, key=_objective), min(runs[len(middles) :] or runs, key=_objective)
 
@@ -109,22 +120,16 @@ def damped_start(problem: Problem) -> Array:
     return _fit_weights(part, _weights_near_the_middle(part)[1])
 
 
-def _objective(place: Run | Iterate) -> float:
-    return place.objective
-
-
 def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
     """Weigh points by how far they lie from the middle (sparse ones: from zero), in column spreads.
 
     Return the half of the weight that lies nearest, which does not exceed the usual distance, and all weight,
     less of it the farther beyond. If the usual distance is zero, it is the least other distance.
     """
-    points, X, frame = part.points, part.X, part.frame
+    points, X, units = part.points, part.X, part.frame.units[: part.points.n_columns]
     with ignore_overflow():
-        if sparse.issparse(X):
-            far = np.asarray(X.multiply(1 / frame.spread).power(2).sum(axis=1)).ravel()
-        else:
-            far = np.asarray(np.square((X - frame.middle) / frame.spread).sum(axis=1))
+        gaps = X.multiply(units) if sparse.issparse(X) else (X - part.frame.middle) * units
+        far = np.asarray((gaps**2).sum(axis=1))
         half = kept_weights(far, points.weights, points.total_weight / 2, points.ids)
         usual = far[half > 0].max()
         usual = usual if usual > 0 else far[far > 0].min(initial=np.inf)
@@ -140,7 +145,7 @@ def _fit_weights(part: Problem, weights: Array, rows: Array | None = None) -> Ar
     return alternate(clean, part.zero(), _A_LITTLE).theta
 
 
-def _best_subsets(part: Problem, fit: Fit, rng: np.random.Generator, effort: Effort) -> list[Array]:
+def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> list[Array]:
     """Fit small subsets, and return the best fits."""
     p, points, fits = part.zero().size, part.points, []
     clean = min((1 - part.z / points.total_weight) ** (p + 1), 1 - 1e-9)  # the chance of a subset to be clean
@@ -150,30 +155,150 @@ def _best_subsets(part: Problem, fit: Fit, rng: np.random.Generator, effort: Eff
     for number in range(int(min(most, np.ceil(effort.log_doubt / math.log1p(-clean))))):
         # small ones are more often clean, larger ones less noisy
         rows = draw_distinct_rows(points.weights, (p + 1) * (1 + number % 2), rng)
-        fits.append(fit.evaluate(_fit_weights(part, points.weights, rows)))
+        theta = _fit_weights(part, points.weights, rows)
+        fits.append(part.at(theta, part.losses(theta)))
     return [iterate.theta for iterate in sorted(fits, key=_objective)[: effort.refined]]
 
 
 def _shrink(part: Problem) -> Problem:
-    """Add a ridge, in units of each column's spread, that counts as a small share of all the data."""
+    """Add a ridge, in units of each column's spread, that counts as a small share of all the data.
+
+    A column that is constant in the sample has a spread too: without a ridge it would share the intercept's
+    part, and be wrong where it varies.
+    """
     loss: Any = part.loss
     curvature = float(part.points.weights @ loss.curvature_at_zero(part.y))
-    # a column that is constant here would share the intercept's part, and be wrong where it varies: it has a
-    # spread too
     frame = Coordinates.of(part)
-    spread = np.append(frame.spread, 0.0)[: part.zero().shape[-1]]
-    return replace(part, ridge=part.ridge + _SHRINKAGE * curvature * spread**2, frame=frame)
+    ridge = _SHRINKAGE * curvature / frame.units**2
+    if loss.fit_intercept:
+        ridge[-1] = 0.0
+    return replace(part, ridge=part.ridge + ridge, frame=frame)
+
+
+class Seeding:
+    """Choose the centres of a problem among its points, by what the points cost under them."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        loss: Any = problem.loss
+        self.problem, self.rng, self.loss, self.k = problem, rng, loss, loss.n_centres
+        self.X, self.weights = problem.X, problem.points.weights
+
+    def random(self) -> Array:
+        """Draw k points by their weight."""
+        rows = draw_distinct_rows(self.weights, self.k, self.rng)
+        return self._centres_at(np.resize(rows, self.k))
+
+    def plus_plus(self) -> Array:
+        """Seed by k-means++, without regard to outliers: each centre is a point drawn by its cost so far."""
+        return self._grow(np.inf)[0]
+
+    def thresholded(self, rounds: int = 1) -> Array:
+        """Seed by k-means++ with costs capped at guesses of the optimum over z, and choose the best."""
+        if self.problem.z == 0:
+            return self.plus_plus()
+        first = self._costs(self._draw(np.ones(len(self.weights)), 1))[0]
+        caps = self._trimmed_sum(first) * _GUESSES / self.problem.z
+        tried = [self._grow(cap) for _ in range(rounds) for cap in caps]
+        scores = [self._trimmed_sum(least) for _, least in tried]
+        return tried[int(np.argmin(scores))][0]
+
+    def local_search(self) -> Array:
+        """Swap centres of the thresholded seeding for points, if that lowers the trimmed cost."""
+        problem, shape = self.problem, self.problem.zero().shape
+        run = alternate(problem, self.thresholded().reshape(shape), Stopping())
+        cheapest = None
+        for _ in range(min(max(_SWAPS, 2 * self.k), 3 * _SWAPS)):
+            swapped = run.theta.reshape(self.k, -1).copy()
+            cheapest = cheapest or least_two(self._costs(swapped))
+            cap = run.objective / max(problem.z, 1.0)
+            centre = self._draw(np.minimum(cheapest[1], cap), 1)
+            swapped[self._least_needed(*cheapest, self._costs(centre)[0])] = centre[0]
+            tried = alternate(problem, swapped.reshape(shape), _REFITS)
+            if tried.objective < run.objective:
+                run, cheapest = tried, None
+        return run.theta
+
+    def _grow(self, cap: float) -> tuple[Array, Array]:
+        """Add centres one by one: of a few points drawn by their capped cost, the one that leaves the least.
+
+        Return the centres, and the cost of every point under its cheapest.
+        """
+        centres = self._draw(np.ones(len(self.weights)), 1)
+        least = self._costs(centres)[0]
+        while len(centres) < self.k:
+            candidates = self._draw(np.minimum(least, cap), 2 + int(np.log(self.k)))
+            left = np.minimum(self._costs(candidates), least)
+            chosen = int(np.argmin(np.minimum(left, cap) @ self.weights))
+            centres, least = np.vstack([centres, candidates[chosen]]), left[chosen]
+        return centres, least
+
+    def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
+        """Find the centre whose replacement leaves the least trimmed cost.
+
+        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next, and
+        ``new`` that of the new one.
+        """
+        least, without = np.minimum(cost, new), np.minimum(second, new)
+        left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
+        return int(np.argmin(left))
+
+    def _trimmed_sum(self, costs: Array) -> float:
+        return kept_sum(costs, self.problem.kept(costs))
+
+    def _costs(self, centres: Array) -> Array:
+        """Compute the cost of every point under each of several centres alone: (q, n)."""
+        if not hasattr(self.loss, "height"):
+            one = self.loss.of_one_centre()
+            return np.array([one.values(centre[None], self.X) for centre in centres], dtype=np.float64)
+        costs = np.empty((len(centres), len(self.X)))
+
+        def work(chunk: slice) -> None:
+            costs[:, chunk] = self.loss.height(squared_differences(self.X[chunk], centres))
+
+        with ignore_overflow():
+            for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
+        return costs
+
+    def _draw(self, costs: Array, n: int) -> Array:
+        """Draw points by weight times cost, as centres; by weight alone if all costs are zero."""
+        steps = np.cumsum(self.weights * costs)
+        if not (0 < steps[-1] < np.inf):
+            steps = np.cumsum(self.weights)
+        return self._centres_at(draw_rows(steps, n, self.rng))
+
+    def _centres_at(self, rows: Array) -> Array:
+        """Make centres (q, d) from data points, moved off the edge of the domain where the loss has one."""
+        centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
+        edge = self.loss.outside(centres).any(axis=1)
+        if edge.any():
+            mean = np.average(self.X, axis=0, weights=self.weights)
+            centres[edge] = self.loss.inside(0.9 * centres[edge] + 0.1 * mean)
+        return centres
+
+
+SEEDINGS: dict[str, Callable[[Seeding], Array]] = {
+    "local-search": Seeding.local_search,
+    "thresholded": Seeding.thresholded,
+    "k-means++": Seeding.plus_plus,
+    "random": Seeding.random,
+}
+
+
+def seed(name: str, problem: Problem, rng: np.random.Generator) -> Array:
+    """Choose centres by the seeding of that name."""
+    return SEEDINGS[name](Seeding(problem, rng)).reshape(problem.zero().shape)
 
 
 def check_init(problem: Problem, init: Any) -> Any:
     """Check a theta, or the name of a start, and return it ready for use."""
     loss, n_columns = problem.loss, problem.points.n_columns
-    if init is not None and not isinstance(init, str):
+    if isinstance(init, str):
+        names = ["subsets", "zero"] if loss.has_predictors else [*SEEDINGS] if loss.has_centres else []
+        if init not in names:
+            raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
+    elif init is not None:
         return loss.check_parameters(init, n_columns, "init").astype(np.float64)
-    names = ["subsets", "zero"] if loss.has_predictors else [*SEEDINGS] if loss.has_centres else []
-    if init is not None and init not in names:
-        raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
-    if init is None and loss.parameter_shape(n_columns) is None:
+    elif loss.parameter_shape(n_columns) is None:
         raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
     return init
 
@@ -184,18 +309,17 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     Centres are found in a sample and refined there; the plain seedings see all points and are not refined.
     Linear losses begin at zero unless a subset does clearly better; later starts always begin at subsets.
     """
-    loss, theta, name = problem.loss, init, None
-    if init is None or isinstance(init, str):
-        theta, name = None, init
-    elif number == 0:
-        return theta.copy()
+    loss, name = problem.loss, init if isinstance(init, str) else None
+    is_given = init is not None and name is None
+    if is_given and number == 0:
+        return init.copy()
     if loss.has_centres:
         if name in ("k-means++", "random"):
             return seed(name, problem, rng)
         part = _part(problem, max(5000, 100 * loss.n_centres), rng)
         return alternate(part, seed(name or "local-search", part, rng), Stopping()).theta
     if not loss.has_predictors:
-        about = problem.zero() if theta is None else theta
+        about = init if is_given else problem.zero()
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
     if problem.z == 0 or (number == 0 and name == "zero"):
         return problem.zero()  # without outliers a single minimum, and Newton steps work best from zero
@@ -256,7 +380,7 @@ def _find_anchor(
     init: Any = None,
     n_rows: int | None = None,
 ) -> Anchor:
-    """Find an anchor on points that may be a sample of ``n_rows``."""
+    """Find an anchor, on points that may be a sample of ``n_rows``."""
     problem = problem_of(points, loss, n_outliers)
     if isinstance(init, str):
         raise TypeError(f"init={init!r} must be a theta for find_anchor, not a name; or leave it out")
@@ -284,7 +408,7 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
         from_zero, best, _ = search(part, rng, QUICK)
         return (best if best.objective < CLEARLY * from_zero.objective else from_zero).theta
     if init is None and part.loss.has_centres:
-        centres = thresholded(Costs(part), rng, _ROUNDS)
+        centres = Seeding(part, rng).thresholded(_ROUNDS)
         return alternate(part, centres.reshape(part.zero().shape), Stopping()).theta
     return alternate(part, part.zero() if init is None else init, Stopping(max_iter=30)).theta
 
