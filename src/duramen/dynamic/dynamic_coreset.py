@@ -197,6 +197,7 @@ class DynamicCoreset:
     def total_weight(self) -> float:
         """Their total weight."""
         with self._lock:
+            self._state.current_candidates()
             return self._state.total.values
 
     @property
@@ -313,14 +314,13 @@ class DynamicCoreset:
         """
         with self._lock:
             state = self._sound()
-            validator = state.validator if state.validator.n_columns else RowValidator.of(self.loss, X, y)
-            new = validator.check(X, y, sample_weight)
-            if validator is not state.validator:
+            if not state.validator.n_columns:
+                validator = RowValidator.of(self.loss, X, y)
                 state = State(self._settings, validator, state.n_outliers, state.ids.next)
+            new = state.validator.check(X, y, sample_weight)
             numbers, names = state.ids.new(ids, len(new.X), state.slots)
             if len(numbers):
-                state.insert(new, numbers, names)
-                self._state, self._core = state, None
+                self._state, self._core = state.insert(new._replace(ids=numbers), names), None
             return numbers
 
     def delete(self, ids: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.validation import RowValidator
+from duramen.dynamic.validation import RowValidator, ValidRows
 from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 
@@ -157,30 +157,24 @@ def restore(
     if layout is None:
         dyn._state = state
         return
-    changed = [np.zeros(0, dtype=bool)]
-    state.slots.load(n, _parts(blocks, changed))
-    weights = state.slots.weights[:n]
-    state.n_weighted = int(np.count_nonzero(weights))
-    state.total.add_rows(weights)
+    parts = (
+        (ValidRows(block["rows"], block.get("labels"), block["weights"], ids=block["ids"]), block["epochs"])
+        for block in blocks
+    )
+    state.slots.load(n, parts)
     state.n_changes = int(saved["n_changes"])
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
     if saved.get("named") or names:
         if not np.array_equal(sorted(names or ()), state.slots.index.keys()):
             raise ValueError("names are missing, or belong to other points")
         state.ids.names = names
-    if anchor is not None:
+    if anchor is None:
+        state.total.add_rows(state.slots.weights[:n])
+    else:
         state.restore(anchor, sample, int(saved["n_sample"]))
-        state.slots.changed[:n] = np.concatenate(changed)
         if state.tree is not None:
             slots = state.slots.find(order)
             if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
                 raise ValueError("places in the tree belong to other points")
             state.tree.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state
-
-
-def _parts(blocks: Iterable[dict[str, Array]], changed: list[Array]) -> Iterator[tuple[Any, ...]]:
-    """Read the points of blocks, and collect which of them changed since the anchor."""
-    for block in blocks:
-        changed.append(block["epochs"])
-        yield block["ids"], block["weights"], block.get("labels"), block["rows"]
