@@ -87,6 +87,7 @@ class Ids:
         """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
+        given: Any
         one = ids[0] if isinstance(ids, (list, np.ndarray)) and np.shape(ids) == (1,) else ids
         if is_whole(one):
             slot = slots.index.find_one(int(one))

@@ -140,9 +140,9 @@ class Ordered:
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
         assert sum(map(len, self._slots)) == self._length, "2: the sizes of chunks do not add up"
-        for keys, slots, last in zip(self._keys, self._slots, self._last_keys, strict=True):
-            assert 1 <= len(slots) == len(keys) <= self._chunk, "2: a chunk has a wrong length"
-            assert keys[-1] == last, "3: the key of a chunk's last entry is wrong"
+        for mine, slots, last in zip(self._keys, self._slots, self._last_keys, strict=True):
+            assert 1 <= len(slots) == len(mine) <= self._chunk, "2: a chunk has a wrong length"
+            assert mine[-1] == last, "3: the key of a chunk's last entry is wrong"
         keys, names = self.keys(), self._named.ids[self.slots()]
         up = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (names[1:] > names[:-1]))
         assert up.all(), "1: entries do not ascend in (key, id)"

@@ -236,12 +236,15 @@ class State:
         chosen = anchor_sample(bare, self.settings.seed)  # rows are copied once they are chosen
         return self.slots.points(self.slots.find(chosen.ids)).with_weights(chosen.weights)
 
-    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+    def restore(self, anchor: Anchor | None, sample: Array) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""
+        self.sample = set(sample.tolist())
+        if anchor is None:
+            self.total.add_rows(self.slots.weights)
+            return
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
         self._score_all(view_from(self.settings, anchor, sampler, probe), at_once=True)
-        self.sample, self.n_sample = set(sample.tolist()), n_sample
 
     def _move_to(self, view: View, sample: Array) -> None:
         """Score all points from an anchor that was found on a sample."""

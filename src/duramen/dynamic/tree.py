@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -271,15 +271,3 @@ class Tree:
         rng = np.random.default_rng((self._seed, level, index))
         rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)
-
-
-def check_shape(bucket_size: Any, height: Any) -> None:
-    """Raise ValueError unless at most one of them is given, a whole number of 1 or more."""
-    if bucket_size is not None and height is not None:
-        raise ValueError(
-            f"bucket_size={bucket_size!r} and height={height!r} both determine the size of a bucket; "
-            "pass one of them, or neither"
-        )
-    for name, value in (("bucket_size", bucket_size), ("height", height)):
-        if value is not None:
-            check_count(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -46,9 +47,10 @@ class RowValidator:
         n_columns: int = 0,
         dtype: Any = np.float64,
         labelled: bool = False,
-        columns: tuple[str, ...] | None = None,
+        columns: Iterable[str] | None = None,
     ) -> None:
-        self.loss, self.n_columns, self.dtype, self.columns = loss, n_columns, np.dtype(dtype), columns
+        self.loss, self.n_columns, self.dtype = loss, n_columns, np.dtype(dtype).newbyteorder("=")
+        self.columns = None if columns is None else tuple(columns)
         self.labelled = loss.needs_labels or labelled
         self.classes: frozenset[float] = frozenset()
         self._limit, self._shapes = moderate(dtype), ((n_columns,), (1, n_columns))
@@ -57,7 +59,7 @@ class RowValidator:
     def of(cls, loss: Loss, X: Any, y: Any) -> RowValidator:
         """Derive the format from the first rows."""
         rows = _rows(X)
-        columns = tuple(column_names(X)) if is_frame(X) else None
+        columns = column_names(X) if is_frame(X) else None
         return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
@@ -91,7 +93,7 @@ class RowValidator:
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy, moderate)
 
     def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
-        """Check one row quickly: an array as the rows here, with a known label; None if it is anything else."""
+        """Check one row quickly: an array as the rows here, with a known label; None for anything else."""
         if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape not in self._shapes:
             return None
         weight = 1.0 if weight is None else weight
