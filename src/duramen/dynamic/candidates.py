@@ -215,11 +215,6 @@ class LiveCandidates:
             shape = settings.bucket_size, settings.height
             self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
-    @property
-    def threshold(self) -> float:
-        """The smallest loss of a suspected point; infinite where there is none."""
-        return self.table.edge[0]
-
     def add(self, slots: Array, scored: dict[str, Array] | None = None, *, at_once: bool = False) -> None:
         """Add points that are in their slots, as are their scores unless they are given."""
         if scored is not None:
@@ -270,35 +265,27 @@ class LiveCandidates:
 
     @property
     def n_points(self) -> int:
-        """The number of points of positive weight."""
         return len(self.table)
 
     def suspects(self) -> Suspects:
-        """Return the suspected outliers."""
         return self.table.suspects()
 
     def strata(self) -> Strata:
-        """Return the strata of the inliers; one in a tree."""
         return self.engine.strata()
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        """Return the inliers of the smallest ranks."""
         return self.engine.smallest(pooled, sizes)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        """Sum the weights of some strata, without those of some slots."""
         return self.engine.rest(strata, rows)
 
     def totals(self) -> Array | None:
-        """Return what weights are calibrated to."""
         return self.engine.totals
 
     def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Take the inliers that a tree has chosen: slots, and weights."""
         return self.engine.choose(size)
 
     def copy(self, outer: Array, inner: Array) -> WeightedPoints:
-        """Copy points by slot."""
         return self._slots.points(np.concatenate([outer, inner]))
 
     @property

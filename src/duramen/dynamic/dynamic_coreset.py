@@ -226,7 +226,7 @@ class DynamicCoreset:
         """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
             candidates = self._state.current_candidates()
-            return math.inf if candidates is None else candidates.threshold
+            return math.inf if candidates is None else candidates.table.edge[0]
 
     @property
     def anchor(self) -> Anchor | None:

@@ -41,8 +41,9 @@ class Columns:
 
     def clear(self, slots: Array) -> None:
         """Overwrite slots with zeros."""
+        where = slots.item() if len(slots) == 1 else slots  # a number is faster
         for column in self.columns.values():
-            column[slots] = 0
+            column[where] = 0
 
 
 class Slots(Columns):
@@ -88,19 +89,12 @@ class Slots(Columns):
 
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
-        n = len(points.ids)
-        if n == 1 and len(self):
-            slot = self._free.pop() if self._free else self.extent
-            slots = np.array([slot])
-            if slot == self.extent:
-                self._extend(slot + 1)
-        else:
-            again = min(n, len(self._free))
-            slots = np.arange(self.extent - again, self.extent - again + n)
-            if again:
-                slots[:again] = self._free[-again:][::-1]
-                del self._free[-again:]
-            self._extend(self.extent + n - again)
+        n, again = len(points.ids), min(len(points.ids), len(self._free))
+        slots = np.arange(self.extent - again, self.extent - again + n)
+        if again:
+            slots[:again] = self._free[-again:][::-1]
+            del self._free[-again:]
+        self._extend(self.extent + n - again)
         self._write(slots, points)
         self.index.add(points.ids, slots)
         return slots
@@ -121,10 +115,7 @@ class Slots(Columns):
         self.index.remove(self.ids[slots], slots)
         self._put_rows(slots, None)
         self.clear(slots)
-        if len(slots) == 1:
-            self._free.append(slots.item())
-        else:
-            self._free.frombytes(slots.astype(np.int32).tobytes())
+        self._free.frombytes(slots.astype(np.int32).tobytes())
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""

@@ -105,10 +105,6 @@ class Ordered:
         """The largest key."""
         return self._last_keys[-1]
 
-    def unlink(self) -> None:
-        """Break the reference cycle with the owner; the list is unusable afterwards."""
-        self._named = None
-
     def keys(self) -> Array:
         """Return all keys, in order."""
         return np.frombuffer(bytearray().join(self._keys), self._type)
@@ -178,25 +174,22 @@ class Ordered:
             self._cut(chunk, keys, slots, [])
         elif place == len(slots):
             self._last_keys[chunk] = keys[-1]
-        if self._length < len(self._slots) * self._chunk // 4 and len(self._slots) > 1:
-            self._rebuild(self.keys(), self.slots())
 
     def _locate(self, key: Any, name: int) -> tuple[int, int]:
         """Find the chunk, and the place in it, where (key, id) is or would be."""
         lasts, chunks, ids = self._last_keys, self._slots, self._named.ids
-
-        def last_name(slots: array[int]) -> Any:
-            return ids[slots[-1]]
-
         chunk = bisect_left(lasts, key)  # ids are compared only where keys are equal, which is rare
-        if chunk < len(chunks) and lasts[chunk] == key and last_name(chunks[chunk]) < name:
-            chunk = bisect_left(chunks, name, chunk, bisect_right(lasts, key, chunk), key=last_name)
+        if chunk < len(chunks) and lasts[chunk] == key:
+            chunk = bisect_left(chunks, name, chunk, bisect_right(lasts, key, chunk), key=self._last_name)
         chunk = min(chunk, len(chunks) - 1)
         keys, slots = self._keys[chunk], chunks[chunk]
         place = bisect_left(keys, key)
         if place < len(keys) and keys[place] == key and ids[slots[place]] < name:
             place = bisect_left(slots, name, place, bisect_right(keys, key, place), key=ids.__getitem__)
         return chunk, place
+
+    def _last_name(self, slots: array[int]) -> Any:
+        return self._named.ids[slots[-1]]
 
     # chunks
 

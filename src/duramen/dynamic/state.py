@@ -109,18 +109,18 @@ class State:
         Where they are enough for a first anchor it is another state, so that this one
         has not changed if an error is raised.
         """
-        state = self
-        if self.candidates is not None:
+        state, points = self, new.points() if self.candidates is None else None
+        if points is None:
             scored = self._score(new)
             self._begin(new.weights)
             self._add(new, scored)
-        elif not self._completes(new):
-            self._begin(new.weights)
-            self._add(new, None)
         else:
-            state = copy.deepcopy(self, {id(one): one for one in (self.settings, self.settings.loss)})
+            try_at = self._first_try(points)
+            if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
+                shared = {id(one): one for one in (self.settings, self.settings.loss)}
+                state = copy.deepcopy(self, shared)
             state._begin(new.weights)
-            state._insert_first(new.points())
+            state._insert_first(points, try_at)
         state.validator.admit(new.y)
         state.ids.admit(new.ids, names)
         state.consistent = True
@@ -207,7 +207,7 @@ class State:
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
         self.current_candidates()
-        n, total, z = int(np.count_nonzero(self.slots.weights)), self.total.values, self.n_outliers
+        n, total, z = self._n_weighted, self.total.values, self.n_outliers
         if not n:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
@@ -262,25 +262,25 @@ class State:
         found.add(there, at_once=at_once)
         self.candidates, self.total = found, found.total
 
-    def _completes(self, new: ValidRows) -> bool:
-        """Return whether an anchor can be looked for once these points are here."""
-        weighted = np.count_nonzero(self.slots.weights) + np.count_nonzero(new.weights)
-        return weighted >= self.try_at or (weighted > 0 and self._needs_nothing(new.points()))
+    @property
+    def _n_weighted(self) -> int:
+        """The number of points of positive weight, which are counted."""
+        return int(np.count_nonzero(self.slots.weights))
 
-    def _needs_nothing(self, points: WeightedPoints) -> bool:
-        """Return whether nothing has to be found: the anchor given has all that is frozen."""
-        return isinstance(self.settings.given, Anchor) and complete_view(self.settings, points) is not None
+    def _first_try(self, points: WeightedPoints) -> int:
+        """Return how many points a first anchor waits for; one if the anchor given has all that is frozen."""
+        complete = isinstance(self.settings.given, Anchor) and complete_view(self.settings, points)
+        return 1 if complete else self.try_at
 
-    def _insert_first(self, new: WeightedPoints) -> None:
-        """Insert points while there is no anchor, of which some complete what a first one needs.
+    def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
+        """Insert points while there is no anchor; they may complete the ``try_at`` that a first one needs.
 
         It is found on the points present when the last of those arrives, as
         if rows came one by one. If none can be found on them (all of one class,
         say), the next try is at twice as many.
         """
-        try_at = 1 if self._needs_nothing(new) else self.try_at
         while len(new) and self.candidates is None:
-            steps = np.count_nonzero(self.slots.weights) + np.cumsum(new.weights > 0)
+            steps = self._n_weighted + np.cumsum(new.weights > 0)
             n = int(np.searchsorted(steps, try_at)) + 1
             self._add(new.take(slice(0, n)), None)
             if steps[-1] >= try_at:
@@ -317,10 +317,6 @@ class State:
         z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
         return keep_all(points, self.settings, n_outliers=z, columns=columns)
 
-    def unlink(self) -> None:
-        """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
-        self.slots.index.unlink()
-
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
         candidates, ids = self.current_candidates(), self.slots.index.keys()
@@ -331,5 +327,4 @@ class State:
         assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
             candidates.check()
-            n = np.count_nonzero(self.slots.weights)
-            assert candidates.n_points == n, "2: the candidates are other points"
+            assert candidates.n_points == self._n_weighted, "2: the candidates are other points"

@@ -9,7 +9,6 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.dynamic.rows import Slots
-from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler, Strata, reduce_rows
 
 _ABSENT = array("i", [-1])
@@ -85,9 +84,8 @@ class Tree:
     @property
     def nbytes(self) -> int:
         """The bytes of its arrays."""
-        distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
-        total = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
-        return total + 4 * (len(self.order) + len(self.position))
+        nodes = sum(node.slots.nbytes + node.weights.nbytes for node in self._nodes.values())
+        return nodes + 4 * (len(self.order) + len(self.position))
 
     def add(self, slots: Array) -> None:
         """Add points, in the order given, to the hot bucket, or to a new one where that is full.
@@ -115,9 +113,10 @@ class Tree:
         """Drop the nodes above places that changed, and choose the bucket size again if it is due."""
         if self.touched is not None:
             self.touched.update(places)
-        if self._nodes:
-            for place in places:
-                self._drop(place)
+        for place in places if self._nodes else ():
+            bucket = place // self.bucket_size
+            for level in range(self._top() + 2):  # the root may have been one level higher
+                self._nodes.pop((level, bucket >> level), None)
         if self._height is not None:
             self._resize()
 
@@ -130,13 +129,10 @@ class Tree:
     def _resize(self) -> None:
         """Choose the bucket size again if it is due."""
         n, then = len(self), self.measured
-        while n >= 2 * then:  # once for each time that it doubled, if many were added
-            then = max(1, 2 * then)
-        if 2 * n <= then:
-            then = n
-        if then != self.measured:
+        if n >= 2 * then or 2 * n <= then:
             self._nodes.clear()
-        self.measured, self.bucket_size = then, self._size_for(then)
+            self.measured = max(1, 2 * then) if n >= 2 * then else n
+        self.bucket_size = self._size_for(self.measured)
 
     def _size_for(self, n: int) -> int:
         assert self._height is not None
@@ -162,6 +158,7 @@ class Tree:
         >>> import numpy as np
         >>> import duramen as dm
         >>> class Line:
+        ...     weights = np.ones(1000)
         ...     def points(self, slots):
         ...         return dm.points(slots[:, None] + 0.0, ids=slots)
         >>> tree = Tree(Line(), dm.UniformSampler(), seed=0, node_size=10)
@@ -175,7 +172,7 @@ class Tree:
             return np.empty(0, dtype=np.intp), np.empty(0)
         check_count("size", size)
         if len(self) <= size:
-            chosen, _ = self._alive(self.slots())
+            chosen = self._alive(self.slots())
         else:
             top = self._top()
             chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
@@ -213,12 +210,6 @@ class Tree:
         below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
         return [(level - 1, child) for child in below]
 
-    def _drop(self, place: int) -> None:
-        """Drop the nodes above a place."""
-        bucket = place // self.bucket_size
-        for level in range(self._top() + 2):  # the root may have been one level higher
-            self._nodes.pop((level, bucket >> level), None)
-
     def _top(self) -> int:
         """Return the level of the root."""
         return (self._n_buckets - 1).bit_length()
@@ -234,40 +225,25 @@ class Tree:
 
     def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
         """Return a node of ``nodes``; build it there if it is missing, with what is missing below it."""
-        found = nodes.get((level, index))
-        if found is None:
-            found = self._merged(level, index, nodes) if level else self._leaf(index)
-            nodes[level, index] = found
-        return found
+        if (level, index) not in nodes:
+            children = [self._node(*child, nodes) for child in self._children(level, index)]
+            if level:
+                whole = NodeSummary(*map(np.concatenate, zip(*children, strict=True)))
+            else:
+                whole = self._alive(self._below(0, index))
+            nodes[level, index] = self._reduced(whole, self._node_size, level, index)
+        return nodes[level, index]
 
-    def _leaf(self, index: int) -> NodeSummary:
-        alive, points = self._alive(self._below(0, index))
-        return self._reduced(alive, self._node_size, 0, index, points)
-
-    def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
-        """Reduce the union of two children; an only child is passed on."""
-        children = [self._node(*child, nodes) for child in self._children(level, index)]
-        if len(children) == 1:
-            return children[0]
-        union = NodeSummary(*(np.concatenate(columns) for columns in zip(*children, strict=True)))
-        return self._reduced(union, self._node_size, level, index)
-
-    def _alive(self, slots: Array) -> tuple[NodeSummary, WeightedPoints]:
+    def _alive(self, slots: Array) -> NodeSummary:
         """Leave out points of weight zero."""
-        points = self._holder.points(slots)
-        live = np.flatnonzero(points.weights > 0)
-        if len(live) < len(slots):
-            points = points.take(live)
-        return NodeSummary(slots[live], np.array(points.weights)), points
+        weights = self._holder.weights[slots]
+        return NodeSummary(slots[weights > 0], weights[weights > 0])
 
-    def _reduced(
-        self, whole: NodeSummary, size: int, level: int, index: int, points: WeightedPoints | None = None
-    ) -> NodeSummary:
-        """Reduce to at most ``size``; ``points`` are those of ``whole``, where they are at hand."""
+    def _reduced(self, whole: NodeSummary, size: int, level: int, index: int) -> NodeSummary:
+        """Reduce to at most ``size``."""
         if len(whole.slots) <= size:
             return whole
-        if points is None:
-            points = self._holder.points(whole.slots).with_weights(whole.weights)
+        points = self._holder.points(whole.slots).with_weights(whole.weights)
         rng = np.random.default_rng((self._seed, level, index))
         rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)
