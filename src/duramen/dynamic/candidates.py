@@ -54,9 +54,6 @@ class LossTable:
         self._suspects: Suspects | None  # as they were read off, until one changes
         self._set_edge(-1)
 
-    def __len__(self) -> int:
-        return len(self.order)
-
     def are_suspected(self, slots: Any) -> Any:
         """Return which points, or whether one, are on the suspected side of the edge."""
         losses, (loss, name) = self._scores.losses[slots], self.edge
@@ -86,7 +83,7 @@ class LossTable:
         Return the points that changed sides, and whether they are suspected now.
         """
         above = self.above.values
-        if above + self._edge_weight < weight and self.n_suspected < len(self):
+        if above + self._edge_weight < weight and self.n_suspected < len(self.order):
             return self._suspect(weight), True
         if self.n_suspected and above >= _needed(self._edge_weight, weight):
             return self._release(weight), False
@@ -261,11 +258,11 @@ class LiveCandidates:
         if len(slots):
             (self.engine.remove if suspected else self.engine.add)(slots)
 
-    # what a coreset is chosen from
+    # what a coreset is chosen from, as `Candidates` in coreset/choose.py has it
 
     @property
     def n_points(self) -> int:
-        return len(self.table)
+        return len(self.table.order)
 
     def suspects(self) -> Suspects:
         return self.table.suspects()
@@ -290,12 +287,10 @@ class LiveCandidates:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
         own = sum(column.nbytes for column in self.scores.columns.values())
         return own + self.table.order.nbytes + self.engine.nbytes
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         self.table.check(self._to_suspect())
         order = self.table.order.slots()
         inner = order[: len(order) - self.table.n_suspected]

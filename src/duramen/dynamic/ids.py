@@ -20,11 +20,6 @@ def numbers_and_names(ids: Any, here: dict[int, Name] | None = None) -> tuple[Ar
     """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
 
     ``here`` are the names in use, by number.
-
-    Examples
-    --------
-    >>> numbers_and_names([7, 3])
-    (array([7, 3]), None)
     """
     if is_names(ids):
         names = listed(ids)
@@ -110,9 +105,7 @@ class Ids:
         """Return the names of numbers: an array (n,) of objects; raise KeyError if points have none."""
         if self.names is None:
             raise KeyError("these points have integer ids and no names")
-        found = np.empty(len(numbers), dtype=object)
-        found[:] = [self.names[number] for number in numbers.tolist()]
-        return found
+        return np.array([self.names[number] for number in numbers.tolist()], dtype=object)
 
     def forget(self, numbers: Array) -> None:
         """Remove ids."""

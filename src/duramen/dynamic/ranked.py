@@ -93,7 +93,6 @@ class Ranked:
         self.exact_totals = None if features is None else ExactSums(features.n_columns)
 
     def add(self, slots: Array) -> None:
-        """Add points to their strata."""
         self._change(slots, 1)
 
     def remove(self, slots: Array) -> None:
@@ -128,13 +127,6 @@ class Ranked:
         return all(mine.last_key < np.inf for mine in self._lists.values())
 
     def strata(self) -> Strata:
-        """Return the numbers of the strata, ascending, with the count and the weight of each.
-
-        Raises
-        ------
-        ValueError
-            If a point has no finite loss or rank: no sample can be drawn.
-        """
         if not self.is_finite:
             self._refuse_nonfinite()
         numbers = sorted(self._lists)
@@ -143,7 +135,6 @@ class Ranked:
         return Strata(np.array(numbers, dtype=np.int64), counts, weights)
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        """Return the smallest ranks of each stratum: as many as its group needs."""
         groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
         parts = [self._lists[number].slots(int(sizes[group]) + 1) for number, group in groups.items()]
         slots, points = np.concatenate(parts), self._slots
@@ -151,7 +142,6 @@ class Ranked:
         return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        """Sum the weights of some strata, without those of some slots."""
         left = ExactSums()
         for number in itertools.compress(sorted(self._lists), strata):
             left.absorb(self._weights[number])
@@ -160,12 +150,10 @@ class Ranked:
 
     @property
     def totals(self) -> Array | None:
-        """The totals over the points here, of their calibration features."""
         return None if self.exact_totals is None else self.exact_totals.values
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
         return sum(mine.nbytes for mine in self._lists.values())
 
     def slots(self) -> Array:
@@ -173,7 +161,6 @@ class Ranked:
         return np.concatenate([np.empty(0, np.int32), *(mine.slots() for mine in self._lists.values())])
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
         fresh = Ranked(self._slots, self._scores)
         fresh.add(slots)

@@ -151,7 +151,6 @@ class Slots(Columns):
         return columns - used + idle + self.index.nbytes + 4 * len(self._free)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         self.index.check()
         used, free = self.in_use(), np.array(self._free, dtype=np.int64)
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds a wrong id"

@@ -134,7 +134,6 @@ class Ordered:
         return sum(map(sys.getsizeof, self._keys + self._slots)) + 100 * len(self._slots)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         assert sum(map(len, self._slots)) == self._length, "2: the sizes of chunks do not add up"
         for mine, slots, last in zip(self._keys, self._slots, self._last_keys, strict=True):
             assert 1 <= len(slots) == len(mine) <= self._chunk, "2: a chunk has a wrong length"

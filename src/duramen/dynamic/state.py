@@ -230,11 +230,11 @@ class State:
 
         It depends only on the points present: those whose ids have the smallest random numbers.
         """
-        there = self.slots.in_use()
-        ids, weights = self.slots.ids[there], self.slots.weights[there]
-        bare = WeightedPoints._from_parts(np.empty((len(there), 0)), None, weights, ids)
-        chosen = anchor_sample(bare, self.settings.seed)  # rows are copied once they are chosen
-        return self.slots.points(self.slots.find(chosen.ids)).with_weights(chosen.weights)
+        slots, there = self.slots, self.slots.in_use()
+        none = np.empty((len(there), 0))  # rows are copied once they are chosen
+        bare = WeightedPoints._from_parts(none, None, slots.weights[there], slots.ids[there])
+        chosen = anchor_sample(bare, self.settings.seed)
+        return slots.points(slots.find(chosen.ids)).with_weights(chosen.weights)
 
     def restore(self, anchor: Anchor | None, sample: Array) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""
@@ -318,7 +318,6 @@ class State:
         return keep_all(points, self.settings, n_outliers=z, columns=columns)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         candidates, ids = self.current_candidates(), self.slots.index.keys()
         self.slots.check()
         self.ids.check(ids)

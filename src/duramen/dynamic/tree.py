@@ -83,7 +83,6 @@ class Tree:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
         nodes = sum(node.slots.nbytes + node.weights.nbytes for node in self._nodes.values())
         return nodes + 4 * (len(self.order) + len(self.position))
 
@@ -138,11 +137,9 @@ class Tree:
         assert self._height is not None
         return max(1, -(-n // 2 ** (self._height - 1)))
 
-    totals = None
-    """A tree does not calibrate weights."""
+    totals = None  # a tree does not calibrate weights
 
     def strata(self) -> Strata:
-        """Return one stratum, of all points."""
         return Strata(np.zeros(1), np.array([len(self)]), np.zeros(1))
 
     def choose(self, size: int) -> tuple[Array, Array]:
@@ -152,21 +149,6 @@ class Tree:
         weights; else the root, at most ``node_size`` points, reduced if it has
         more than ``size``. Points of weight zero are left out. If ``reduce``
         raises, so does this, and the tree stays valid.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import duramen as dm
-        >>> class Line:
-        ...     weights = np.ones(1000)
-        ...     def points(self, slots):
-        ...         return dm.points(slots[:, None] + 0.0, ids=slots)
-        >>> tree = Tree(Line(), dm.UniformSampler(), seed=0, node_size=10)
-        >>> tree.add(np.arange(1000))
-        >>> tree.remove(np.array([17]))
-        >>> slots, weights = tree.choose(5)
-        >>> len(slots), round(float(weights.sum()), 9)
-        (5, 999.0)
         """
         if not len(self):
             return np.empty(0, dtype=np.intp), np.empty(0)
@@ -183,13 +165,9 @@ class Tree:
         return np.array(self.order, dtype=np.int32)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
-        order, n = self.slots(), len(self)
-        expected = np.full(len(self.position), -1)
-        if n and order.min() >= 0 and order.max() < len(expected):
-            expected[order] = np.arange(n)
-        inverse = np.array_equal(self.position, expected) and np.count_nonzero(expected >= 0) == n
-        assert inverse, "1: position and order are not inverse to each other"
+        n, places = len(self), [self.position[slot] for slot in self.order]
+        assert places == list(range(n)), "1: position is not where the order has a slot"
+        assert sum(place >= 0 for place in self.position) == n, "1: position has slots that the order lacks"
         assert self.bucket_size >= 1, "2: the bucket size is not positive"
         if self._height is not None:
             then, size = self.measured, self._size_for(self.measured)
