@@ -80,8 +80,6 @@ class Ids:
 
     def find(self, ids: Any, slots: Slots) -> Array:
         """Find the slots of ids; raise KeyError for the first that is not here."""
-        if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
-            ids = list(ids)
         given: Any
         one = ids[0] if isinstance(ids, (list, np.ndarray)) and np.shape(ids) == (1,) else ids
         if is_whole(one):
@@ -90,6 +88,7 @@ class Ids:
                 return np.array([slot])
             given, found = [one], np.array([slot])
         else:
+            ids = list(ids) if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__") else ids
             numbers, names = numbers_and_names(ids)
             given, found = numbers if names is None else names, slots.find(numbers)
             if names is not None and self.names is None:
@@ -108,12 +107,10 @@ class Ids:
         return np.array([self.names[number] for number in numbers.tolist()], dtype=object)
 
     def forget(self, numbers: Array) -> None:
-        """Remove ids."""
-        if self.names is not None:
-            for number in numbers.tolist():
-                del self.names[number]
-            if not self.names:
-                self.names = None  # integer ids are allowed again
+        """Remove ids, with their names."""
+        for number in numbers.tolist() if self.names else ():
+            del self.names[number]
+        self.names = self.names or None  # once the last is gone, integer ids are allowed again
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""

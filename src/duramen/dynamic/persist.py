@@ -31,18 +31,14 @@ UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which 
 
 def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert the arguments of a dynamic coreset to JSON types."""
-    settings, plan = dyn._settings, dyn._settings.by_size
+    settings = dyn._settings
     return {
+        **{name: getattr(settings, name) for name in ("calibrate", "bucket_size", "height", "seed")},
+        **{name: getattr(settings.by_size, name) for name in ("size", "suspects")},
         "loss": loss_state(dyn.loss),
-        "size": plan.size,
-        "suspects": plan.suspects,
         "n_outliers": dyn._state.n_outliers,
         "sampler": _sampler_to_json(settings.sampler),
         "engine": dyn.engine,
-        "calibrate": settings.calibrate,
-        "bucket_size": settings.bucket_size,
-        "height": settings.height,
-        "seed": dyn.seed,
     }
 
 

@@ -100,6 +100,8 @@ class Ranked:
         self._change(slots, -1)
 
     def _change(self, slots: Array, sign: int) -> None:
+        if not len(slots):
+            return
         for number, part in self._by_stratum(slots):
             if number not in self._lists:
                 self._lists[number], self._weights[number] = Ordered(self._slots), ExactSums()
@@ -108,14 +110,14 @@ class Ranked:
             self._weights[number].add_rows(self._slots.weights[part], sign)
             if not len(mine):
                 del self._lists[number], self._weights[number]
-        if self.exact_totals is not None and len(slots):
+        if self.exact_totals is not None:
             self._add_contributions(self.exact_totals, slots, sign)
 
     def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
         """Split points by stratum."""
         numbers = self._scores.strata
         if numbers is None or len(slots) < 2:
-            return [(0 if numbers is None else int(numbers[slots[0]]), slots)] if len(slots) else []
+            return [(0 if numbers is None else int(numbers[slots[0]]), slots)]
         mine = numbers[slots]
         order = np.argsort(mine, kind="stable")
         cuts = np.flatnonzero(np.diff(mine[order])) + 1

@@ -113,9 +113,13 @@ class Slots(Columns):
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
         self.index.remove(self.ids[slots], slots)
+        if len(slots) == 1:
+            self._free.append(slots.item())
+        else:
+            slots = np.sort(slots)  # in the order of memory
+            self._free.frombytes(slots.astype(np.int32).tobytes())
         self._put_rows(slots, None)
         self.clear(slots)
-        self._free.frombytes(slots.astype(np.int32).tobytes())
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""

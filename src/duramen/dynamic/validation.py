@@ -88,8 +88,8 @@ class RowValidator:
         labels = self._labels(y, len(rows))
         weights = 1.0 if weights is None else weights
         heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
-        parts = [part for part in (rows, labels, heavy) if part is not None and len(rows) == 1]
-        moderate = bool(parts) and all(np.abs(part).max(initial=0) < self._limit for part in parts)
+        parts = [part for part in (rows, labels, heavy) if part is not None]
+        moderate = len(rows) == 1 and all(np.abs(part).max(initial=0) < self._limit for part in parts)
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy, moderate)
 
     def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
