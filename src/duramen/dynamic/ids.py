@@ -108,9 +108,10 @@ class Ids:
 
     def forget(self, numbers: Array) -> None:
         """Remove ids, with their names."""
-        for number in numbers.tolist() if self.names else ():
-            del self.names[number]
-        self.names = self.names or None  # once the last is gone, integer ids are allowed again
+        if self.names is not None:
+            for number in numbers.tolist():
+                del self.names[number]
+            self.names = self.names or None  # once the last is gone, integer ids are allowed again
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
