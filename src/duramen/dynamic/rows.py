@@ -89,12 +89,16 @@ class Slots(Columns):
 
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
-        n, again = len(points.ids), min(len(points.ids), len(self._free))
-        slots = np.arange(self.extent - again, self.extent - again + n)
-        if again:
-            slots[:again] = self._free[-again:][::-1]
-            del self._free[-again:]
-        self._extend(self.extent + n - again)
+        n = len(points.ids)
+        if n == 1 and self._free:  # a number is faster
+            slots = np.array([self._free.pop()])
+        else:
+            again = min(n, len(self._free))
+            slots = np.arange(self.extent - again, self.extent - again + n)
+            if again:
+                slots[:again] = self._free[-again:][::-1]
+                del self._free[-again:]
+            self._extend(self.extent + n - again)
         self._write(slots, points)
         self.index.add(points.ids, slots)
         return slots
