@@ -180,7 +180,8 @@ class Ordered:
         chunk = bisect_left(lasts, key)  # ids are compared only where keys are equal, which is rare
         if chunk < len(chunks) and lasts[chunk] == key:
             chunk = bisect_left(chunks, name, chunk, bisect_right(lasts, key, chunk), key=self._last_name)
-        chunk = min(chunk, len(chunks) - 1)
+        if chunk == len(chunks):
+            chunk -= 1
         keys, slots = self._keys[chunk], chunks[chunk]
         place = bisect_left(keys, key)
         if place < len(keys) and keys[place] == key and ids[slots[place]] < name:
