@@ -376,6 +376,8 @@ def _draw_flow(axes: Any, boxes: dict[str, tuple[float, float, float, str, str]]
 class _Line:
     """Points on a line: the holder that a tree asks for the points in its slots."""
 
+    weights = np.ones(1000)
+
     def points(self, slots: Any) -> dm.WeightedPoints:
         return dm.points(slots[:, None] + 0.0, ids=slots)
 

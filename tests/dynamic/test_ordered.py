@@ -107,7 +107,7 @@ class Comings(RuleBasedStateMachine):
     @rule(count=st.sampled_from([0, 1, 2, 7, 8, 9, 50, ROOM + 5]))
     def the_first(self, count):
         slots = self.slots_of(self.entries)
-        assert self.order.first(count).tolist() == slots[:count]
+        assert self.order.slots(count).tolist() == slots[:count]
 
     @invariant()
     def it_is_the_sorted_list(self):
@@ -178,7 +178,7 @@ def test_nothing_added_and_nothing_removed():
     assert len(order) == 0
     assert order.find(np.zeros(1)).tolist() == [-1]
     assert [list(order.from_place(0.0, 0, up=up)) for up in (True, False)] == [[], []]
-    assert len(order.first(3)) == len(order.keys()) == len(order.slots()) == 0
+    assert len(order.slots(3)) == len(order.keys()) == len(order.slots()) == 0
     order.check()
 
 
@@ -226,7 +226,7 @@ def test_a_corruption_is_named(how, number):
 
 def test_lists_of_different_lengths_are_seen():
     with pytest.raises((AssertionError, ValueError)):
-        corrupted(lambda order: order._last_names.pop()).check()
+        corrupted(lambda order: order._last_keys.pop()).check()
 
 
 @pytest.mark.parametrize("together", [1, 3, 50])

@@ -185,11 +185,11 @@ def test_what_was_chosen_is_the_callers():
 def test_the_height_is_kept_to_within_a_level(height):
     tree = Tree(Table(1000), bound(), 0, 2, height=height)
     for slot in range(1000):
-        tree.add_one(slot)
+        tree.add(np.array([slot]))
         if slot >= 2 ** (height + 1):
             assert height <= tree._top() + 1 <= height + 1
     for slot in range(1000 - 2 ** (height + 1)):
-        tree.remove_one(slot)
+        tree.remove(np.array([slot]))
         assert height - 1 <= tree._top() + 1 <= height + 1
 
 
@@ -198,11 +198,11 @@ def test_no_node_outlives_the_buckets_it_was_built_on(height):
     """The first bucket is not touched while points come and go at the end; only its size changes."""
     tree = grown(32, bucket_size=None, height=height)
     for slot in range(31, 2, -1):
-        tree.remove_one(slot)
+        tree.remove(np.array([slot]))
         tree.check()
     for slot in range(3, 40):
         tree.choose(1)
-        tree.add_one(slot)
+        tree.add(np.array([slot]))
         tree.check()
 
 

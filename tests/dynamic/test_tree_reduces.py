@@ -143,9 +143,9 @@ CORRUPTIONS = [
     (5, lambda tree: change(tree, slots=put(39))),
     (5, lambda tree: change(tree, slots=put_first)),
     (5, lambda tree: change(tree, weights=put(-1.0))),
-    (6, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
-    (7, lambda tree: change(tree, slots=np.flip)),
-    (7, lambda tree: setattr(tree, "_seed", 8)),
+    (5, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
+    (5, lambda tree: change(tree, slots=np.flip)),
+    (5, lambda tree: setattr(tree, "_seed", 8)),
 ]
 
 

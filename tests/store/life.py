@@ -271,7 +271,7 @@ def held(store):
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)
     n_found = sum(event.what == "found again" for event in store.history)
-    return points, store._n_outliers, n_found, store.notes
+    return points, store._state.n_outliers, n_found, store.notes
 
 
 def on_disk(path):

@@ -143,7 +143,7 @@ def test_settings_that_agree(made):
     with dm.open_store(made) as store:
         store.set_outliers(0.2)
     with dm.open_store(made, **SETTINGS) as store:  # what it was made with, not what it is now
-        assert store._n_outliers == 0.2
+        assert store._state.n_outliers == 0.2
 
 
 CALLS = {

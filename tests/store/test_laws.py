@@ -96,7 +96,7 @@ def test_opened_before_the_first_rows_and_before_the_first_anchor(path, more):
     pair.assert_alike()
     pair.do("set_outliers", 0.2)
     pair.reopen()
-    assert pair.store._n_outliers == 0.2
+    assert pair.store._state.n_outliers == 0.2
     for n in (1, 3, 5, 20, 1, 40):  # the anchor is made at 31
         pair.insert(n)
         pair.assert_alike()

@@ -210,7 +210,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
             return None
         slots, losses, own = rows._sound().slots, here.scores.losses, here.table.n_suspected
         worst, n = _largest(here, slots, view)
-        if here.engine.nonfinite or not np.isfinite(losses[worst]).all():
+        if not here.engine.is_finite or not np.isfinite(losses[worst]).all():
             return None
 
         def keyed(which: Array) -> KeyedPoints:

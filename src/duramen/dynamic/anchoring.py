@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +53,7 @@ class AnchorReport:
     @property
     def holds(self) -> bool:
         """Whether the latest solution is within the radius; True while there is none, or no radius."""
-        if not self.radius or self.distance is None:
-            return True
-        return self.distance <= self.radius * (1 + 1e-9)
+        return not self.radius or self.distance is None or self.distance <= self.radius * (1 + 1e-9)
 
     @property
     def is_outside(self) -> bool:
@@ -77,12 +76,14 @@ class AnchorReport:
             return f"AnchorReport: no anchor yet; {self.reason}"
         verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
         share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
-        lines = [f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}", self._location()]
-        lines.append(f"{share} were inserted or updated since")
-        if self.n_sample:
-            gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
-            lines.append(f"{gone} were deleted or updated")
-        return "\n  ".join(lines)
+        gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
+        lines = [
+            f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}",
+            self._location(),
+            f"{share} were inserted or updated since",
+            f"{gone} were deleted or updated",
+        ]
+        return "\n  ".join(lines if self.n_sample else lines[:-1])
 
     def _location(self) -> str:
         if self.distance is None:
@@ -106,9 +107,8 @@ class LiveSettings(Settings):
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:
     """Return whether two anchors lead to the same choices."""
-    if one is other:
-        return True
-    if one.radius != other.radius or not np.array_equal(one.theta, other.theta):
-        return False
-    names = set(one.frozen)
-    return names == set(other.frozen) and all(np.array_equal(one.frozen[n], other.frozen[n]) for n in names)
+    parts: list[dict[str, Any]] = [
+        {"theta": anchor.theta, "radius": anchor.radius, **anchor.frozen} for anchor in (one, other)
+    ]
+    mine, theirs = parts
+    return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)

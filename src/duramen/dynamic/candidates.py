@@ -17,7 +17,7 @@ from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import Suspects, View
 from duramen.dynamic.anchoring import LiveSettings
-from duramen.dynamic.ranked import Ranked, RowScores, Scores
+from duramen.dynamic.ranked import Ranked, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
@@ -54,46 +54,28 @@ class LossTable:
         self._suspects: Suspects | None  # as they were read off, until one changes
         self._set_edge(-1)
 
-    def __len__(self) -> int:
-        return len(self.order)
-
     def are_suspected(self, slots: Any) -> Any:
         """Return which points, or whether one, are on the suspected side of the edge."""
         losses, (loss, name) = self._scores.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] > name - 1))
 
     def add(self, slots: Array) -> Array:
-        """Add points, whose losses are known; return which are on the suspected side."""
+        """Add points, whose losses are known; return those that are not suspected."""
         self.order.add(self._scores.losses[slots], slots)
         return self._count(slots, 1)
 
     def remove(self, slots: Array) -> Array:
-        """Remove points; return which were suspected."""
-        before, suspected = self.n_suspected, self._count(slots, -1)
+        """Remove points; return those that were not suspected."""
+        inner = self._count(slots, -1)
         self.order.remove(self._scores.losses[slots], slots)
-        if self.n_suspected < before:
-            first = next(self._walk(up=True), -1)
-            if (
-                self._place(first) != self.edge
-            ):  # the point at the edge is gone, whose weight was not in the sum
-                self.above.add(self._edge_weight)
-                self._set_edge(first)
-                self.above.add(-self._edge_weight)
-        return suspected
-
-    def add_one(self, slot: int) -> bool:
-        """Add a point; return whether it is on the suspected side."""
-        if not len(self) or self.are_suspected(slot):
-            return bool(self.add(np.array([slot])).all())
-        self.order.add_one(*self._place(slot), slot)
-        return False
-
-    def remove_one(self, slot: int) -> bool:
-        """Remove a point; return whether it was suspected."""
-        if self.are_suspected(slot):
-            return bool(self.remove(np.array([slot])).all())
-        self.order.remove_one(*self._place(slot))
-        return False
+        if len(inner) == len(slots):
+            return inner
+        first = next(self._from_edge(), -1)
+        if self._place(first) != self.edge:  # the point at the edge is gone, whose weight was not in the sum
+            self.above.add(self._edge_weight)
+            self._set_edge(first)
+            self.above.add(-self._edge_weight)
+        return inner
 
     def settle(self, weight: float) -> tuple[Array, bool]:
         """Move the edge so that at least ``weight`` is suspected, with no more points than needed.
@@ -101,7 +83,7 @@ class LossTable:
         Return the points that changed sides, and whether they are suspected now.
         """
         above = self.above.values
-        if above + self._edge_weight < weight and self.n_suspected < len(self):
+        if above + self._edge_weight < weight and self.n_suspected < len(self.order):
             return self._suspect(weight), True
         if self.n_suspected and above >= _needed(self._edge_weight, weight):
             return self._release(weight), False
@@ -109,49 +91,43 @@ class LossTable:
 
     def suspects(self) -> Suspects:
         """Return all that are suspected, those of the largest losses first."""
-        if self._suspects is not None:
-            return self._suspects
-        parts, count = [np.empty(0, dtype=np.int32)], 0
-        for part in self.order.from_place(*_NOWHERE, up=False):
-            if count >= self.n_suspected:
-                break
-            parts.append(part)
-            count += len(part)
-        slots = np.concatenate(parts)[: self.n_suspected]
-        columns = self._slots.ids[slots], self._scores.losses[slots], self._slots.weights[slots]
-        self._suspects = Suspects(slots, *columns)
+        if self._suspects is None:
+            parts = self.order.from_place(*self.edge, up=True)
+            slots = np.concatenate([np.empty(0, dtype=np.int32), *parts])[::-1]
+            columns = self._slots.ids[slots], self._scores.losses[slots], self._slots.weights[slots]
+            self._suspects = Suspects(slots, *columns)
         return self._suspects
 
     def check(self, weight: float) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the weight to suspect."""
         self.order.check()
-        there = self._slots.in_use()
-        there = there[self._slots.weights[there] > 0]
-        order = self.order.slots()
-        assert np.array_equal(np.sort(order), np.sort(there)), "1: the order holds other points"
+        order, weights = self.order.slots(), self._slots.weights
+        assert np.array_equal(np.sort(order), np.flatnonzero(weights > 0)), "1: the order holds other points"
         assert np.array_equal(self.order.keys(), self._scores.losses[order]), "1: a point has the wrong loss"
         outer = order[self.are_suspected(order)]
-        weights = self._slots.weights[outer]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         assert self.edge == self._place(outer[0] if len(outer) else -1), "2: the edge is not at a point"
-        if self._suspects is not None:
-            assert np.array_equal(self._suspects.rows[::-1], outer), "5: suspects are not those of now"
-            assert np.array_equal(self._suspects.weights[::-1], weights), "5: a suspect has another weight"
-        above = math.fsum(weights[1:])
+        above, at_edge = math.fsum(weights[outer[1:]]), math.fsum(weights[outer[:1]])
         assert self.above.values == above, "3: the weight above the edge is wrong"
-        assert self._edge_weight == math.fsum(weights[:1]), "2: the weight of the point at the edge is wrong"
-        enough = above + self._edge_weight >= weight * (1 - 2 * _ROUNDING)
+        assert self._edge_weight == at_edge, "2: the weight of the point at the edge is wrong"
+        enough = above + at_edge >= weight * (1 - 2 * _ROUNDING)
         assert len(outer) == len(order) or enough, "4: too little is suspected"
         assert not len(outer) or above < weight, "4: too much is suspected"
+        suspects = self.suspects()
+        assert np.array_equal(suspects.rows[::-1], outer), "5: suspects are not those of now"
+        assert np.array_equal(suspects.weights[::-1], weights[outer]), "5: a suspect has another weight"
 
     def _count(self, slots: Array, sign: int) -> Array:
+        """Count the suspected among points; return the others."""
+        if len(slots) == 1 and not self.are_suspected(slots[0]):  # so it is with most, and a number is faster
+            return slots
         suspected = self.are_suspected(slots)
         count = int(np.count_nonzero(suspected))
         if count:
             self.above.add_rows(self._slots.weights[slots[suspected]], sign)
             self.n_suspected += sign * count
             self._suspects = None
-        return suspected
+        return slots[~suspected]
 
     def _suspect(self, weight: float) -> Array:
         """Move the edge down past all points that must be suspected; return them."""
@@ -177,7 +153,7 @@ class LossTable:
 
         Their weights are subtracted without rounding, as those above may weigh far less.
         """
-        places = self._walk(up=True)
+        places = self._from_edge()
         slots = [next(places)]
         for slot in places:
             self._set_edge(slot)
@@ -190,9 +166,9 @@ class LossTable:
         self.n_suspected -= len(slots)
         return np.array(slots)
 
-    def _walk(self, *, up: bool) -> Iterator[int]:
-        """Iterate over slots from the edge on, or downward from below it."""
-        for part in self.order.from_place(*self.edge, up=up):
+    def _from_edge(self) -> Iterator[int]:
+        """Iterate over the suspected, from the one at the edge on."""
+        for part in self.order.from_place(*self.edge, up=True):
             yield from part.tolist()
 
     def _place(self, slot: int) -> tuple[float, int]:
@@ -219,7 +195,6 @@ class LiveCandidates:
     ----------
     1. Table L is in order, and its edge is where it must be for the weight to suspect.
     2. Every point of positive weight below the edge is in the engine.
-    3. ``total`` is the weight of all points.
     """
 
     def __init__(
@@ -231,55 +206,40 @@ class LiveCandidates:
         self._slots, self.view, self.n_outliers = slots, view, n_outliers
         self.scores = Scores(view, probe)
         self.table = LossTable(slots, self.scores)
-        self.total = ExactSums()
+        self.total = ExactSums()  # the weight of all points
         self.engine: Any = Ranked(slots, self.scores)
         if settings.tree:
             shape = settings.bucket_size, settings.height
             self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
-    @property
-    def threshold(self) -> float:
-        """The smallest loss of a suspected point; infinite where there is none."""
-        return self.table.edge[0]
-
-    def add(self, slots: Array, scored: RowScores, *, at_once: bool = False) -> None:
-        """Add points that are in their slots.
-
-        A tree depends on the order of points: they are added one by one, unless
-        ``at_once``, because the saved order is restored later.
-        """
-        self.scores.write(slots, scored, self._slots.extent)
-        weighted = self._weighted(slots)
-        if isinstance(self.engine, Tree) and not at_once:
-            for slot in weighted.tolist():
-                self.total.add(float(self._slots.weights[slot]))
-                if not self.table.add_one(slot):
-                    self.engine.add_one(slot)
-                self._settle()
-        elif len(weighted):
-            self.total.add_rows(self._slots.weights[weighted])
-            self.engine.add(weighted[~self.table.add(weighted)])
+    def add(self, slots: Array, scored: dict[str, Array] | None = None, *, at_once: bool = False) -> None:
+        """Add points that are in their slots, as are their scores unless they are given."""
+        if scored is not None:
+            self.scores.write(slots, scored, self._slots.extent)
+        for step in self._steps(slots, at_once):
+            self.total.add_rows(self._slots.weights[step])
+            self.engine.add(self.table.add(step))
             self._settle()
 
     def remove(self, slots: Array) -> None:
         """Remove points that are still in their slots, and overwrite their scores."""
-        weighted = self._weighted(slots)
-        if isinstance(self.engine, Tree) or len(weighted) == 1:
-            for slot in weighted.tolist():
-                self.total.add(-float(self._slots.weights[slot]))
-                if not self.table.remove_one(slot):
-                    self.engine.remove_one(slot)
-                self._settle()
-        elif len(weighted):
-            self.total.add_rows(self._slots.weights[weighted], -1)
-            self.engine.remove(weighted[~self.table.remove(weighted)])
+        for step in self._steps(slots):
+            self.total.add_rows(self._slots.weights[step], -1)
+            self.engine.remove(self.table.remove(step))
             self._settle()
-        self.scores.erase(slots)
+        self.scores.clear(slots)
 
-    def _weighted(self, slots: Array) -> Array:
-        """Return the points of positive weight."""
-        n_weighted = np.count_nonzero(self._slots.weights[slots])
-        return slots if n_weighted == len(slots) else slots[self._slots.weights[slots] > 0]
+    def _steps(self, slots: Array, at_once: bool = False) -> list[Array]:
+        """Split points of positive weight, for a tree one by one: it depends on their order.
+
+        They are added ``at_once`` where a saved order is restored later.
+        """
+        weights = self._slots.weights[slots]
+        if np.count_nonzero(weights) < len(slots):
+            slots = slots[weights > 0]
+        if len(slots) > 1 and isinstance(self.engine, Tree) and not at_once:
+            return list(slots[:, None])
+        return [slots] if len(slots) else []
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""
@@ -298,51 +258,41 @@ class LiveCandidates:
         if len(slots):
             (self.engine.remove if suspected else self.engine.add)(slots)
 
-    # what a coreset is chosen from
+    # what a coreset is chosen from, as `Candidates` in coreset/choose.py has it
 
     @property
     def n_points(self) -> int:
-        """The number of points of positive weight."""
-        return len(self.table)
+        return len(self.table.order)
 
     def suspects(self) -> Suspects:
-        """Return the suspected outliers."""
         return self.table.suspects()
 
     def strata(self) -> Strata:
-        """Return the strata of the inliers; one in a tree."""
         return self.engine.strata()
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        """Return the inliers of the smallest ranks."""
         return self.engine.smallest(pooled, sizes)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        """Sum the weights of some strata, without those of some slots."""
         return self.engine.rest(strata, rows)
 
     def totals(self) -> Array | None:
-        """Return what weights are calibrated to."""
         return self.engine.totals
 
     def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Take the inliers that a tree has chosen: slots, and weights."""
         return self.engine.choose(size)
 
     def copy(self, outer: Array, inner: Array) -> WeightedPoints:
-        """Copy points by slot."""
         return self._slots.points(np.concatenate([outer, inner]))
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
-        return self.scores.nbytes + self.table.order.nbytes + self.engine.nbytes
+        own = sum(column.nbytes for column in self.scores.columns.values())
+        return own + self.table.order.nbytes + self.engine.nbytes
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         self.table.check(self._to_suspect())
         order = self.table.order.slots()
-        inner = order[~self.table.are_suspected(order)]
+        inner = order[: len(order) - self.table.n_suspected]
         assert np.array_equal(np.sort(self.engine.slots()), np.sort(inner)), "2: the inliers are other points"
         self.engine.check()
-        assert self.total.values == math.fsum(self._slots.weights[order]), "3: the total weight is wrong"

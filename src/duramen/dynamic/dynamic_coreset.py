@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.view import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.tree import check_shape
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.parallel import one_blas_thread
@@ -123,6 +122,7 @@ class DynamicCoreset:
         bucket_size: int | None = None,
         height: int | None = None,
     ) -> None:
+        shape = {"bucket_size": bucket_size, "height": height}
         settings = LiveSettings.of(
             loss,
             plan_of(size, None, None, 0.1, suspects),
@@ -131,11 +131,9 @@ class DynamicCoreset:
             calibrate=calibrate,
             random_state=random_state,
             anchor=anchor,
-            bucket_size=bucket_size,
-            height=height,
+            **shape,
         )
-        tree = _is_tree(engine, settings.chooser, bucket_size, height)
-        self._settings = replace(settings, tree=tree)
+        self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, **shape))
         self._lock = threading.RLock()
         self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
         self._core: tuple[int, Coreset] | None = None
@@ -176,15 +174,14 @@ class DynamicCoreset:
 
     def __repr__(self) -> str:
         with self._lock:
-            state = self._state
-            width = f" x {state.validator.n_columns}" if state.validator.n_columns else ""
+            validator, candidates = self._state.validator, self._state.candidates
+            width = f" x {validator.n_columns}" if validator.n_columns else ""
             weight = f"weight {self.total_weight:,.6g}"
             first = f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"
-            if state.candidates is None:
+            if candidates is None:
                 return f"{first}\n  no anchor yet: the coreset is all points"
-            sampler = state.candidates.view.sampler
             return (
-                f"{first}\n  size {self.size:,}, {self.engine} by {sampler!r}; weight "
+                f"{first}\n  size {self.size:,}, {self.engine} by {candidates.view.sampler!r}; weight "
                 f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
             )
 
@@ -197,6 +194,7 @@ class DynamicCoreset:
     def total_weight(self) -> float:
         """Their total weight."""
         with self._lock:
+            self._state.current_candidates()
             return self._state.total.values
 
     @property
@@ -211,13 +209,9 @@ class DynamicCoreset:
             return self._state.slots.index.keys()
 
     @property
-    def _n_outliers(self) -> float:
-        return self._state.n_outliers
-
-    @property
     def n_outliers(self) -> float:
         """The weight to set aside, z; for a fraction, that fraction of the total weight."""
-        given = self._n_outliers
+        given = self._state.n_outliers
         return given if given >= 1 else outlier_weight(given, self.total_weight)
 
     @property
@@ -232,7 +226,7 @@ class DynamicCoreset:
         """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
             candidates = self._state.current_candidates()
-            return math.inf if candidates is None else candidates.threshold
+            return math.inf if candidates is None else candidates.table.edge[0]
 
     @property
     def anchor(self) -> Anchor | None:
@@ -313,14 +307,13 @@ class DynamicCoreset:
         """
         with self._lock:
             state = self._sound()
-            validator = state.validator if state.validator.n_columns else RowValidator.of(self.loss, X, y)
-            new = validator.check(X, y, sample_weight)
-            if validator is not state.validator:
+            if not state.validator.n_columns:
+                validator = RowValidator.of(self.loss, X, y)
                 state = State(self._settings, validator, state.n_outliers, state.ids.next)
+            new = state.validator.check(X, y, sample_weight)
             numbers, names = state.ids.new(ids, len(new.X), state.slots)
             if len(numbers):
-                state.insert(new, numbers, names)
-                self._state, self._core = state, None
+                self._state, self._core = state.insert(new._replace(ids=numbers), names), None
             return numbers
 
     def delete(self, ids: Any) -> None:
@@ -363,10 +356,10 @@ class DynamicCoreset:
             slots, state = self._find(ids), self._sound()
             if not state.validator.n_columns:
                 return
-            X = state.slots.rows(slots) if X is None else X
-            if y is None and state.slots.y is not None:
-                y = state.slots.y[slots]
-            weights = state.slots.weights[slots] if sample_weight is None else sample_weight
+            here = state.slots
+            X = here.rows(slots) if X is None else X
+            y = here.y[slots] if y is None and here.y is not None else y
+            weights = here.weights[slots] if sample_weight is None else sample_weight
             new = state.validator.check(X, y, weights, len(slots))
             if len(slots):
                 state.update(slots, new)
@@ -412,7 +405,8 @@ class DynamicCoreset:
                     raise
                 validator = self._sound().validator
                 validator.columns = validator.columns or theirs.validator.columns
-            self._skip_ids(theirs.ids.next)
+            mine = self._state.ids
+            mine.next = max(mine.next, theirs.ids.next)
             return self
 
     @contextmanager
@@ -436,18 +430,10 @@ class DynamicCoreset:
                 "an integer"
             )
         mine, theirs = self.columns, other.columns
-        if mine is not None and theirs is not None and mine != theirs:
+        if mine and theirs and mine != theirs:
             raise ValueError(f"the other has the columns {few(theirs)}; the rows here have {few(mine)}")
-        if (
-            self.anchor is not None
-            and other.anchor is not None
-            and not same_anchor(self.anchor, other.anchor)
-        ):
+        if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
-
-    def _skip_ids(self, after: int) -> None:
-        """Reserve all ids below ``after``."""
-        self._state.ids.next = max(self._state.ids.next, after)
 
     def _adopt(self, settings: LiveSettings) -> None:
         """Use settings with an anchor from elsewhere, in place of a first one."""
@@ -508,8 +494,7 @@ class DynamicCoreset:
         for name in settings:
             if name not in SETTINGS:
                 raise TypeError(f"fit has no setting {name!r}; its settings are {', '.join(SETTINGS)}")
-        loss, n_outliers = settings.pop("loss", None), settings.pop("n_outliers", None)
-        solution = solve_quietly(self, loss, n_outliers, **settings)
+        solution = solve_quietly(self, **settings)
         warn_of(solution, "fit")
         self._remember(solution)
         return solution
@@ -594,7 +579,7 @@ class DynamicCoreset:
         return state.ids.find(ids, state.slots)
 
 
-def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
+def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
     """Return whether the engine is a tree; raise if the arguments contradict each other."""
     if engine not in ("auto", "ranked", "tree"):
         raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
@@ -604,10 +589,13 @@ def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any
             f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
-    tree = engine == "tree" or (engine == "auto" and not ranked)
-    if not tree and not (bucket_size is None and height is None):
-        raise TypeError(
-            f"bucket_size={bucket_size!r} and height={height!r} need the tree engine; pass engine='tree'"
-        )
-    check_shape(bucket_size, height)
+    given = {name: value for name, value in shape.items() if value is not None}
+    text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
+    tree = engine == "tree" or not ranked
+    if given and not tree:
+        raise TypeError(f"{text} need the tree engine; pass engine='tree'")
+    if len(given) > 1:
+        raise ValueError(f"{text} both determine the size of a bucket; pass one of them, or neither")
+    for name, value in given.items():
+        check_count(name, value)
     return tree

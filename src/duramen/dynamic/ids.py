@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -13,33 +13,25 @@ from duramen.dynamic.rows import Slots
 from duramen.errors import RowError
 from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 
-_LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+_MOST = int(np.iinfo(np.int64).max)
 
 
 def numbers_and_names(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequence[Any] | None]:
     """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
 
     ``here`` are the names in use, by number.
-
-    Examples
-    --------
-    >>> numbers_and_names([7, 3])
-    (array([7, 3]), None)
     """
-    one = _only_entry(ids)
-    if is_whole(one) and _LEAST <= one <= _MOST:
-        return np.array([int(one)]), None
     if is_names(ids):
         names = listed(ids)
         numbers = numbers_of(names)
         _check_names(numbers, names, here or {})
         return numbers, names
-    given = np.asarray(ids)
+    given = np.atleast_1d(ids)
     if not given.size:
         return np.empty(0, dtype=np.int64), None
-    if given.dtype == object:
-        _refuse_large(given)
-    return checked_ids(given[None] if given.ndim == 0 else given, max(1, given.size)), None
+    if given.dtype == object and all(map(is_whole, given.flat)):
+        raise ValueError(f"ids must fit in int64; found {max(given.flat, key=abs)}")
+    return checked_ids(given, given.size), None
 
 
 class Ids:
@@ -68,8 +60,8 @@ class Ids:
             raise ValueError(f"ids has {len(numbers)} values for {n} rows of X; their lengths must agree")
         if len(slots) and n:
             if (names is None) != (self.names is None):
-                kind = "integer ids" if self.names is None else "names"
-                raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
+                kind, first = "integer ids" if self.names is None else "names", (names or numbers.tolist())[0]
+                raise TypeError(f"the points here have {kind}, and so must new ones; found {first!r}")
             here = np.flatnonzero(slots.find(numbers) >= 0)
             if here.size:
                 row = int(here[0])
@@ -88,37 +80,38 @@ class Ids:
 
     def find(self, ids: Any, slots: Slots) -> Array:
         """Find the slots of ids; raise KeyError for the first that is not here."""
-        if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
-            ids = list(ids)
-        one = _only_entry(ids)
+        given: Any
+        one = ids[0] if isinstance(ids, (list, np.ndarray)) and np.shape(ids) == (1,) else ids
         if is_whole(one):
-            slot = slots.index.find_one(int(one)) if _LEAST <= one <= _MOST else -1
-            if slot < 0:
-                _refuse_missing(one)
-            return np.array([slot])
-        numbers, names = numbers_and_names(ids)
-        found = slots.find(numbers)
-        absent = found < 0 if names is None or self.names is not None else np.ones(len(found), dtype=bool)
-        if np.count_nonzero(absent):
-            row = int(np.argmax(absent))
-            _refuse_missing(numbers[row] if names is None else names[row])
+            slot = slots.index.find_one(int(one))
+            if slot >= 0:
+                return np.array([slot])
+            given, found = [one], np.array([slot])
+        else:
+            ids = list(ids) if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__") else ids
+            numbers, names = numbers_and_names(ids)
+            given, found = numbers if names is None else names, slots.find(numbers)
+            if names is not None and self.names is None:
+                found[:] = -1
+        missing = found < 0
+        if np.count_nonzero(missing):
+            name = given[np.argmax(missing)]
+            name = repr(name) if isinstance(name, (str, UUID)) else name
+            raise KeyError(f"id {name} is not here; it was deleted or never inserted")
         return found
 
     def names_of(self, numbers: Array) -> Array:
         """Return the names of numbers: an array (n,) of objects; raise KeyError if points have none."""
         if self.names is None:
             raise KeyError("these points have integer ids and no names")
-        found = np.empty(len(numbers), dtype=object)
-        found[:] = [self.names[number] for number in numbers.tolist()]
-        return found
+        return np.array([self.names[number] for number in numbers.tolist()], dtype=object)
 
     def forget(self, numbers: Array) -> None:
-        """Remove ids."""
+        """Remove ids, with their names."""
         if self.names is not None:
             for number in numbers.tolist():
                 del self.names[number]
-            if not self.names:
-                self.names = None  # integer ids are allowed again
+            self.names = self.names or None  # once the last is gone, integer ids are allowed again
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
@@ -147,26 +140,3 @@ def _check_names(numbers: Array, names: Sequence[Name], here: dict[int, Name]) -
         if earlier < row:
             text = "ids must be distinct; {name!r} of {earlier} occurs again in {row}"
             raise RowError(text, row, earlier=earlier, name=name)
-
-
-def _refuse_large(ids: Array) -> None:
-    """Raise ValueError for the first whole number that does not fit in int64."""
-    for row, one in enumerate(ids.ravel().tolist()):
-        if isinstance(one, int) and not _LEAST <= one <= _MOST:
-            raise RowError("ids must fit in int64; {row} has {id}", row, id=one)
-
-
-def _refuse_missing(one: Any) -> NoReturn:
-    name = repr(one) if isinstance(one, (str, UUID)) else one
-    raise KeyError(f"id {name} is not here; it was deleted or never inserted")
-
-
-def _only_entry(ids: Any) -> Any:
-    """Return the entry of a one-element list or array; anything else as it is."""
-    if isinstance(ids, list):
-        return ids[0] if len(ids) == 1 else ids
-    return ids[0] if isinstance(ids, np.ndarray) and ids.shape == (1,) else ids
-
-
-def _first(ids: Any) -> Any:
-    return ids if isinstance(ids, str) or np.ndim(ids) == 0 else next(iter(ids))

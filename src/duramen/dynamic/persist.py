@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.validation import RowValidator
+from duramen.dynamic.validation import RowValidator, ValidRows
 from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from duramen.dynamic import DynamicCoreset
 
 _SAMPLERS = {known.__name__: known for known in SAMPLERS.values()}
+
+_PLAIN = ("n_outliers", "n_changes", "n_sample", "try_at", "reason")  # of the state
 
 UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which version 0.1 writes and reads
 
@@ -29,18 +31,14 @@ UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which 
 
 def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert the arguments of a dynamic coreset to JSON types."""
-    settings, plan = dyn._settings, dyn._settings.by_size
+    settings = dyn._settings
     return {
+        **{name: getattr(settings, name) for name in ("calibrate", "bucket_size", "height", "seed")},
+        **{name: getattr(settings.by_size, name) for name in ("size", "suspects")},
         "loss": loss_state(dyn.loss),
-        "size": plan.size,
-        "suspects": plan.suspects,
         "n_outliers": dyn._state.n_outliers,
         "sampler": _sampler_to_json(settings.sampler),
         "engine": dyn.engine,
-        "calibrate": settings.calibrate,
-        "bucket_size": settings.bucket_size,
-        "height": settings.height,
-        "seed": dyn.seed,
     }
 
 
@@ -52,9 +50,8 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     LossMismatchError, TypeError
         If a custom loss or sampler is needed and not given, or differs.
     """
-    plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
-        **{name: state[name] for name in plain},
+        **{name: value for name, value in state.items() if name != "seed"},
         "loss": loss_of(state["loss"], loss, "dm.open_store(path, loss=...)"),
         "sampler": _sampler_from_json(state["sampler"], sampler),
     }
@@ -62,7 +59,7 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
 
 def restore_settings(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None:
     """Restore the seed, and the anchor that was given, to a dynamic coreset that was just created."""
-    kept: Any = None if given is None else anchor_of(given)
+    kept: Any = anchor_of(given)
     if given is not None and given["kind"] != "anchor":
         kept = kept.ball if given["kind"] == "ball" else kept.theta
     dyn._settings = replace(dyn._settings, seed=seed, given=kept)
@@ -79,9 +76,9 @@ def anchor_to_json(given: Any) -> dict[str, Any] | None:
 def _sampler_to_json(sampler: Sampler | str) -> dict[str, Any]:
     if isinstance(sampler, str):
         return {"name": sampler}
-    if _SAMPLERS.get(type(sampler).__name__) is type(sampler):
-        known = {one.name: getattr(sampler, one.name) for one in fields(sampler)}  # type: ignore[arg-type]
-        return {"class": type(sampler).__name__, "fields": known}
+    kind = type(sampler)
+    if _SAMPLERS.get(kind.__name__) is kind:
+        return {"class": kind.__name__, "fields": dict(vars(sampler))}
     return {"class": None, "repr": " ".join(repr(sampler).split())[:300]}
 
 
@@ -90,13 +87,11 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
         return str(state["name"])
     if state["class"] is not None:
         return _SAMPLERS[state["class"]](**state["fields"])
-    if given is None:
-        raise TypeError(
-            f"was made with a custom sampler, {state['repr']}, which cannot be saved; "
-            "pass it: dm.open_store(path, sampler=...)"
-        )
     if not isinstance(given, Sampler):
-        raise TypeError(f"was made with a custom sampler; sampler={given!r} is not a Sampler")
+        raise TypeError(
+            f"was made with a custom sampler, {state['repr']}, which cannot be saved; pass it: "
+            f"dm.open_store(path, sampler=...); found sampler={given!r}"
+        )
     return given
 
 
@@ -111,13 +106,9 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     tree = state.tree
     return {
         **UNUSED,
-        "n_outliers": state.n_outliers,
+        **{name: getattr(state, name) for name in _PLAIN},
         "next_id": state.ids.next,
         "named": state.ids.names is not None,
-        "n_changes": state.n_changes,
-        "n_sample": state.n_sample,
-        "try_at": state.try_at,
-        "reason": state.reason,
         "classes": sorted(validator.classes),
         "buckets": None if tree is None else [tree.bucket_size, tree.measured],
         "gate": {
@@ -146,41 +137,27 @@ def restore(
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``order`` are the ids in the order of a tree.
     """
-    layout, validator = saved["gate"], RowValidator(dyn.loss)
-    if layout is not None:
-        columns = None if layout["columns"] is None else tuple(layout["columns"])
-        dtype = np.dtype(layout["dtype"]).newbyteorder("=")
-        validator = RowValidator(dyn.loss, int(layout["n_columns"]), dtype, layout["labelled"], columns)
-        validator.classes = frozenset(map(float, saved["classes"]))
-    state = State(dyn._settings, validator, float(saved["n_outliers"]), int(saved["next_id"]))
-    dyn._core = dyn._solution = None
+    layout, dyn._core, dyn._solution = saved["gate"], None, None
+    validator = RowValidator(dyn.loss, **(layout or {}))
+    state = State(dyn._settings, validator, saved["n_outliers"], saved["next_id"])
     if layout is None:
         dyn._state = state
         return
-    changed = [np.zeros(0, dtype=bool)]
-    state.slots.load(n, _parts(blocks, changed))
-    weights = state.slots.weights[:n]
-    state.n_weighted = int(np.count_nonzero(weights))
-    state.total.add_rows(weights)
-    state.n_changes = int(saved["n_changes"])
-    state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
+    validator.classes = frozenset(saved["classes"])
+    vars(state).update({name: saved[name] for name in _PLAIN})
+    parts = (
+        (ValidRows(block["rows"], block.get("labels"), block["weights"], ids=block["ids"]), block["epochs"])
+        for block in blocks
+    )
+    state.slots.load(n, parts)
     if saved.get("named") or names:
         if not np.array_equal(sorted(names or ()), state.slots.index.keys()):
             raise ValueError("names are missing, or belong to other points")
         state.ids.names = names
-    if anchor is not None:
-        state.restore(anchor, sample, int(saved["n_sample"]))
-        state.slots.changed[:n] = np.concatenate(changed)
-        if state.tree is not None:
-            slots = state.slots.find(order)
-            if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
-                raise ValueError("places in the tree belong to other points")
-            state.tree.restore(slots, *map(int, saved["buckets"]))
+    state.restore(anchor, sample)
+    if state.tree is not None:
+        slots = state.slots.find(order)
+        if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
+            raise ValueError("places in the tree belong to other points")
+        state.tree.restore(slots, *saved["buckets"])
     dyn._state = state
-
-
-def _parts(blocks: Iterable[dict[str, Array]], changed: list[Array]) -> Iterator[tuple[Any, ...]]:
-    """Read the points of blocks, and collect which of them changed since the anchor."""
-    for block in blocks:
-        changed.append(block["epochs"])
-        yield block["ids"], block["weights"], block.get("labels"), block["rows"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.dynamic.sorted_list import Ordered, grown
+from duramen.dynamic.sorted_list import Ordered
 from duramen.points import WeightedPoints
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
@@ -24,7 +24,29 @@ _LEAST_ROWS = 16
 _COPIED = 1 << 16  # points copied together
 
 
-class Slots:
+class Columns:
+    """Arrays by slot, each also an attribute, that grow together; a free slot holds zeros."""
+
+    def __init__(self, columns: dict[str, Array]) -> None:
+        self.columns = columns
+        vars(self).update(columns)
+
+    def extend(self, extent: int) -> None:
+        """Make room for at least so many slots."""
+        for name, column in self.columns.items():
+            if len(column) < extent:
+                self.columns[name] = np.zeros(extent + extent // 8 + 64, dtype=column.dtype)
+                self.columns[name][: len(column)] = column
+        vars(self).update(self.columns)
+
+    def clear(self, slots: Array) -> None:
+        """Overwrite slots with zeros."""
+        where = slots.item() if len(slots) == 1 else slots  # a number is faster
+        for column in self.columns.values():
+            column[where] = 0
+
+
+class Slots(Columns):
     """Rows, labels, weights and ids by slot, and the slot of each id.
 
     Invariants
@@ -34,15 +56,18 @@ class Slots:
     3. A free slot holds zeros.
     """
 
+    ids: Array
+    weights: Array
+    changed: Array  # since the anchor was found
+    y: Array | None = None
+
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
+        columns = {"ids": np.zeros(0, np.int64), "weights": np.zeros(0), "changed": np.zeros(0, bool)}
+        super().__init__({**columns, "y": np.zeros(0)} if labelled else columns)
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
         row_bytes = max(1, n_columns * self.dtype.itemsize)
         self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes).bit_length() - 1
         self._blocks: list[Array] = []
-        self.ids = np.zeros(0, dtype=np.int64)
-        self.weights = np.zeros(0)
-        self.y = np.zeros(0) if labelled else None
-        self.changed = np.zeros(0, dtype=bool)  # since the anchor was found
         self.index = Ordered(self, np.int64)
         self._free = array("i")
         self.extent = 0  # one more than the largest slot ever taken
@@ -51,13 +76,12 @@ class Slots:
         return len(self.index)
 
     def __getstate__(self) -> dict[str, Any]:
-        ends = (self.extent - (number << self._shift) for number in range(len(self._blocks)))
-        used = [block[: max(end, 0)] for block, end in zip(self._blocks, ends, strict=True)]
-        return {**self.__dict__, "_blocks": used}
+        return {**vars(self), "_blocks": self.rows(np.arange(self.extent))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._blocks = [self._block_of(rows) for rows in self._blocks]
+        vars(self).update(state, _blocks=[])
+        self._extend(self.extent)
+        self._put_rows(np.arange(self.extent), state["_blocks"])
 
     def find(self, ids: Array) -> Array:
         """Return the slots of distinct ids; -1 where one is not here."""
@@ -66,71 +90,45 @@ class Slots:
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
         n = len(points.ids)
-        if n == 1 and len(self):
-            return np.array([self._add_one(points)])
-        again = min(n, len(self._free))
-        slots = np.arange(self.extent - again, self.extent - again + n)
-        if again:
-            slots[:again] = self._free[-again:][::-1]
-            del self._free[-again:]
-        self._extend(self.extent + n - again)
-        self._write(slots, points.ids, points.weights, points.y, points.X)
+        if n == 1 and self._free:  # a number is faster
+            slots = np.array([self._free.pop()])
+        else:
+            again = min(n, len(self._free))
+            slots = np.arange(self.extent - again, self.extent - again + n)
+            if again:
+                slots[:again] = self._free[-again:][::-1]
+                del self._free[-again:]
+            self._extend(self.extent + n - again)
+        self._write(slots, points)
         self.index.add(points.ids, slots)
         return slots
 
-    def load(self, n: int, parts: Iterable[tuple[Any, ...]]) -> None:
-        """Take the first ``n`` slots for valid points, and no others.
-
-        They come in parts: ids, weights, labels and rows.
-        """
+    def load(self, n: int, parts: Iterable[tuple[Any, Array]]) -> None:
+        """Take the first ``n`` slots for points, and no others; they come with whether they changed."""
         self._extend(n)
         start = 0
-        for part in parts:
-            end = start + len(part[0])
-            self._write(np.arange(start, end), *part)
-            start = end
+        for points, changed in parts:
+            slots = np.arange(start, start + len(points.ids))
+            self._write(slots, points)
+            self.changed[slots] = changed
+            start += len(slots)
         self.index.add(self.ids[:n], np.arange(n))
 
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
-        if len(slots) == 1:
-            self._remove_one(int(slots[0]))
-            return
-        slots = np.sort(slots)  # in memory order
         self.index.remove(self.ids[slots], slots)
-        for block, inside, _ in self._by_block(slots):
-            block[inside] = 0
-        for column in self._columns().values():
-            column[slots] = 0
-        self._free.frombytes(slots.astype(np.int32).tobytes())
-
-    def _add_one(self, points: Any) -> int:
-        slot = self._free.pop() if self._free else self.extent
-        if slot == self.extent:
-            self._extend(slot + 1)
-        name = int(points.ids[0])
-        self.row(slot)[:] = points.X[0]
-        self.ids[slot], self.weights[slot] = name, points.weights[0]
-        if self.y is not None:
-            self.y[slot] = points.y[0]
-        self.index.add_one(name, name, slot)
-        return slot
-
-    def _remove_one(self, slot: int) -> None:
-        name = int(self.ids[slot])
-        self.index.remove_one(name, name)
-        self.row(slot)[:] = 0
-        self.ids[slot] = self.weights[slot] = self.changed[slot] = 0
-        if self.y is not None:
-            self.y[slot] = 0.0
-        self._free.append(slot)
-
-    def row(self, slot: int) -> Array:
-        """View one row."""
-        return self._blocks[slot >> self._shift][slot & ((1 << self._shift) - 1)]
+        if len(slots) == 1:
+            self._free.append(slots.item())
+        else:
+            slots = np.sort(slots)  # in the order of memory
+            self._free.frombytes(slots.astype(np.int32).tobytes())
+        self._put_rows(slots, None)
+        self.clear(slots)
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""
+        if len(slots) == 1:
+            return self._row(slots.item()).copy()
         rows = np.empty((len(slots), self.n_columns), dtype=self.dtype)
         for block, inside, part in self._by_block(slots):
             rows[part] = block.take(inside, axis=0)
@@ -144,72 +142,66 @@ class Slots:
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
         slots, there = Slots(self.n_columns, self.dtype, self.y is not None), self.in_use()
-        for start in range(0, len(there), _COPIED):
-            slots.add(self.points(there[start : start + _COPIED]))
-        slots.changed[slots.in_use()] = self.changed[there]
+        parts = [there[start : start + _COPIED] for start in range(0, len(there), _COPIED)]
+        slots.load(len(there), ((self.points(part), self.changed[part]) for part in parts))
         return slots
 
     def in_use(self) -> Array:
         """Return the slots of all points, in the order of their ids."""
         return self.index.slots()
 
-    def _columns(self) -> dict[str, Array]:
-        columns = {"ids": self.ids, "weights": self.weights, "y": self.y, "changed": self.changed}
-        return {name: column for name, column in columns.items() if column is not None}
-
     @property
     def nbytes(self) -> int:
         """The bytes of everything but the rows, labels and weights in use."""
-        columns = sum(column.nbytes for column in self._columns().values())
+        columns = sum(column.nbytes for column in self.columns.values())
         used = 8 * len(self) * (1 if self.y is None else 2)  # weights and labels
         idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
         return columns - used + idle + self.index.nbytes + 4 * len(self._free)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
         self.index.check()
         used, free = self.in_use(), np.array(self._free, dtype=np.int64)
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds a wrong id"
         everything = np.sort(np.concatenate([used, free]))
         assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free do not add up"
         assert not self.rows(free).any(), "3: a free slot still holds a row"
-        for name, column in self._columns().items():
+        for name, column in self.columns.items():
             assert not column[free].any(), f"3: a free slot still has something in {name}"
 
-    def _extend(self, taken: int) -> None:
-        self.extent = taken
-        if taken > len(self.ids):
-            for name, column in self._columns().items():
-                setattr(self, name, grown(column, taken))
-        while len(self._blocks) << self._shift < taken:
-            self._blocks.append(self._block_of())
+    def _extend(self, extent: int) -> None:
+        self.extent = extent
+        if extent > len(self.ids):
+            self.extend(extent)
+        while len(self._blocks) << self._shift < extent:
+            self._blocks.append(np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype))
 
-    def _block_of(self, rows: Array | None = None) -> Array:
-        """Make a block that begins with these rows; zeros follow: reused memory could expose deleted rows."""
-        block = np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype)
-        if rows is not None:
-            block[: len(rows)] = rows
-        return block
-
-    def _write(self, slots: Array, ids: Array, weights: Array, labels: Any, rows: Array) -> None:
-        for block, inside, part in self._by_block(slots):
-            block[inside] = rows[part]
-        self.ids[slots], self.weights[slots] = ids, weights
+    def _write(self, slots: Array, points: Any) -> None:
+        self._put_rows(slots, points.X)
+        self.ids[slots], self.weights[slots] = points.ids, points.weights
         if self.y is not None:
-            self.y[slots] = labels
+            self.y[slots] = points.y
 
-    def _by_block(self, slots: Array) -> Iterator[tuple[Array, Array, Any]]:
+    def _put_rows(self, slots: Array, rows: Array | None) -> None:
+        """Write rows; zeros without them."""
+        if len(slots) == 1:
+            self._row(slots.item())[:] = 0 if rows is None else rows
+            return
+        for block, inside, part in self._by_block(slots):
+            block[inside] = 0 if rows is None else rows[part]
+
+    def _row(self, slot: int) -> Array:
+        """View one row, (1, d)."""
+        place = slot & ((1 << self._shift) - 1)
+        return self._blocks[slot >> self._shift][place : place + 1]
+
+    def _by_block(self, slots: Array) -> Iterator[tuple[Array, Any, Any]]:
         """Yield the blocks that have some of the slots, their places there, and which of them these are."""
         mask = (1 << self._shift) - 1
-        if len(slots) < 2:
-            yield from (
-                (self._blocks[slot >> self._shift], slots & mask, slice(None)) for slot in slots.tolist()
-            )
-            return
         numbers = slots >> self._shift
         order = np.argsort(numbers, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-            yield self._blocks[numbers[part[0]]], slots[part] & mask, part
+            if len(part):
+                yield self._blocks[numbers[part[0]]], slots[part] & mask, part
 
 
 def moderate(dtype: Any) -> float:

@@ -7,6 +7,7 @@ interrupted nevertheless (no memory, say), ``consistent`` stays False.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,6 @@ from duramen.coreset.view import View, anchor_sample, complete_view, find_view, 
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.ranked import RowScores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.tree import Tree
 from duramen.dynamic.validation import RowValidator, ValidRows
@@ -41,9 +41,9 @@ class State:
 
     Invariants
     ----------
-    1. ``n_weighted`` is the number of points of positive weight, and ``total`` their weight.
-    2. There are candidates if and only if there is an anchor: all of these points, except those that
-       were inserted by themselves and wait to be scored.
+    1. ``total`` is the weight of all points, except those that were inserted by themselves and wait
+       to be scored: with candidates it is theirs.
+    2. There are candidates if and only if there is an anchor: all of these points of positive weight.
     3. ``sample`` are points that are here, and were not changed since the anchor was found on them.
     """
 
@@ -55,7 +55,6 @@ class State:
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
         self.candidates: LiveCandidates | None = None
         self.waiting: dict[int, None] = {}
-        self.n_weighted = 0
         self.total = ExactSums()
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
@@ -104,18 +103,28 @@ class State:
 
     # the paper's operations
 
-    def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
-        """Insert rows; the first of them may complete what a first anchor needs."""
-        new = new._replace(ids=numbers)
-        if self.candidates is None:
-            self._insert_first(new.points())
-        else:
+    def insert(self, new: ValidRows, names: Any = None) -> State:
+        """Insert rows; return the state with them.
+
+        Where they are enough for a first anchor it is another state, so that this one
+        has not changed if an error is raised.
+        """
+        state, points = self, new.points() if self.candidates is None else None
+        if points is None:
             scored = self._score(new)
             self._begin(new.weights)
             self._add(new, scored)
-        self.validator.admit(new.y)
-        self.ids.admit(numbers, names)
-        self.consistent = True
+        else:
+            try_at = self._first_try(points)
+            if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
+                shared = {id(one): one for one in (self.settings, self.settings.loss)}
+                state = copy.deepcopy(self, shared)
+            state._begin(new.weights)
+            state._insert_first(points, try_at)
+        state.validator.admit(new.y)
+        state.ids.admit(new.ids, names)
+        state.consistent = True
+        return state
 
     def delete(self, slots: Array) -> None:
         """Delete points."""
@@ -132,10 +141,11 @@ class State:
         new = new._replace(ids=self.slots.ids[slots])
         scored, points = None if self.candidates is None else self._score(new), new.points()
         self._begin(new.weights)
-        n = len(slots)
-        for step in [slice(row, row + 1) for row in range(n)] if self.settings.tree else [slice(0, n)]:
+        size = 1 if self.settings.tree else len(slots)
+        for step in (slice(start, start + size) for start in range(0, len(slots), size)):
             self._drop(slots[step])
-            self._add(points.take(step), None if scored is None else scored.take(step))
+            mine = None if scored is None else {name: column[step] for name, column in scored.items()}
+            self._add(points.take(step), mine)
         self.validator.admit(new.y)
         self.consistent = True
 
@@ -148,7 +158,7 @@ class State:
             candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: ValidRows) -> RowScores | None:
+    def _score(self, new: ValidRows) -> dict[str, Array] | None:
         """Score points before they are inserted; None if they can wait to be scored with others.
 
         That is where their order does not matter and scoring never fails, so that the result is the same.
@@ -158,13 +168,12 @@ class State:
         waits = new.moderate and scores.never_fails and not self.settings.tree
         return None if waits else scores.score(new.points())
 
-    def _add(self, points: WeightedPoints | ValidRows, scored: RowScores | None) -> None:
+    def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array] | None) -> None:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
         slots = self.slots.add(points)
-        self.n_weighted += int(np.count_nonzero(points.weights))
-        self.total.add_rows(points.weights)
         self.n_changes += len(slots)
         if self.candidates is None:
+            self.total.add_rows(points.weights)
             return
         self.slots.changed[slots] = True
         if scored is not None:
@@ -175,53 +184,45 @@ class State:
             self.current_candidates()
 
     def _drop(self, slots: Array) -> None:
-        if self.sample:
-            self.sample.difference_update(self.slots.ids[slots].tolist())
-        weights = self.slots.weights[slots]
-        self.n_weighted -= int(np.count_nonzero(weights))
-        self.total.add_rows(weights, -1)
+        if self.waiting and not self.waiting.keys().isdisjoint(slots.tolist()):
+            self.current_candidates()
+        self.sample.difference_update(self.slots.ids[slots].tolist())
         self.n_changes += len(slots)
-        if self.candidates is not None:
-            scored = slots
-            if self.waiting:
-                scored = np.array(
-                    [one for one in slots.tolist() if self.waiting.pop(one, one) is not None], dtype=np.int64
-                )
-            self.candidates.remove(scored)
+        if self.candidates is None:
+            self.total.add_rows(self.slots.weights[slots], -1)
+        else:
+            self.candidates.remove(slots)
         self.slots.remove(slots)
 
     def _compact(self) -> None:
         """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
         if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
-        old = self.current_candidates()
-        slots = self.slots.repacked()
+        old, self.slots = self.current_candidates(), self.slots.repacked()
         if old is not None:
-            probe = slots.points(slots.in_use()[:1])
-            self.candidates = LiveCandidates(slots, old.view, self.settings, self.n_outliers, probe)
-            _score_all(slots, self.candidates)
-        self.slots = slots
+            self._score_all(old.view)
 
     # the anchor
 
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
-        total, settings = self.total.values, replace(self.settings, given=given)
-        if not self.n_weighted:
+        self.current_candidates()
+        n, total, z = self._n_weighted, self.total.values, self.n_outliers
+        if not n:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
             )
-        z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * total
+        z = z if z >= 1 else z * total
         if z >= total:
             raise ValueError(
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be found; insert more rows, or set_outliers"
             )
         sample = self._sample()
-        view = find_view(settings, sample, z, total, self.n_weighted)
+        view = find_view(replace(self.settings, given=given), sample, z, total, n)
         uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
         known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
-        self._move_to(self._candidates(view, sample), sample.ids if uses_sample else known)
+        self._move_to(view, sample.ids if uses_sample else known)
         self.version += 1
 
     def _sample(self) -> WeightedPoints:
@@ -229,116 +230,100 @@ class State:
 
         It depends only on the points present: those whose ids have the smallest random numbers.
         """
-        there = self.slots.in_use()
-        ids, weights = self.slots.ids[there], self.slots.weights[there]
-        bare = WeightedPoints._from_parts(np.empty((len(there), 0)), None, weights, ids)
-        chosen = anchor_sample(bare, self.settings.seed)  # rows are copied once they are chosen
-        return self.slots.points(self.slots.find(chosen.ids)).with_weights(chosen.weights)
+        slots, there = self.slots, self.slots.in_use()
+        none = np.empty((len(there), 0))  # rows are copied once they are chosen
+        bare = WeightedPoints._from_parts(none, None, slots.weights[there], slots.ids[there])
+        chosen = anchor_sample(bare, self.settings.seed)
+        return slots.points(slots.find(chosen.ids)).with_weights(chosen.weights)
 
-    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+    def restore(self, anchor: Anchor | None, sample: Array) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""
+        self.sample = set(sample.tolist())
+        if anchor is None:
+            self.total.add_rows(self.slots.weights)
+            return
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        view = view_from(self.settings, anchor, sampler, probe)
-        self._move_to(self._candidates(view, probe), sample, at_once=True)
-        self.n_sample = n_sample
+        self._score_all(view_from(self.settings, anchor, sampler, probe), at_once=True)
 
-    def _candidates(self, view: View, probe: WeightedPoints) -> LiveCandidates:
-        return LiveCandidates(self.slots, view, self.settings, self.n_outliers, probe)
-
-    def _move_to(self, candidates: LiveCandidates, sample: Array, *, at_once: bool = False) -> None:
-        """Score all points; the old candidates stay until the new ones are complete."""
-        _score_all(self.slots, candidates, at_once=at_once)
-        self.candidates, self.waiting = candidates, {}
+    def _move_to(self, view: View, sample: Array) -> None:
+        """Score all points from an anchor that was found on a sample."""
+        self._score_all(view)
         self.slots.changed[:] = False
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
 
-    def _insert_first(self, new: WeightedPoints) -> None:
-        """Insert points while there is no anchor, and find a first one if they complete what it needs.
+    def _score_all(self, view: View, *, at_once: bool = False) -> None:
+        """Score all points in a view; the old candidates stay until the new ones are complete."""
+        slots, there = self.slots, self.slots.in_use()
+        found = LiveCandidates(slots, view, self.settings, self.n_outliers, slots.points(there[:1]))
+        for start in range(0, len(there), _BLOCK):
+            block = there[start : start + _BLOCK]
+            found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
+        found.add(there, at_once=at_once)
+        self.candidates, self.total = found, found.total
+
+    @property
+    def _n_weighted(self) -> int:
+        """The number of points of positive weight, which are counted."""
+        return int(np.count_nonzero(self.slots.weights))
+
+    def _first_try(self, points: WeightedPoints) -> int:
+        """Return how many points a first anchor waits for; one if the anchor given has all that is frozen."""
+        complete = isinstance(self.settings.given, Anchor) and complete_view(self.settings, points)
+        return 1 if complete else self.try_at
+
+    def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
+        """Insert points while there is no anchor; they may complete the ``try_at`` that a first one needs.
 
         It is found on the points present when the last of those arrives, as
         if rows came one by one. If none can be found on them (all of one class,
         say), the next try is at twice as many.
         """
-        steps = self.n_weighted + np.cumsum(new.weights > 0)
-        before, view, try_at, reason = len(new), None, self.try_at, self.reason
-        if isinstance(self.settings.given, Anchor) and complete_view(self.settings, new) is not None:
-            try_at = 1  # nothing has to be found
-        while view is None and steps[-1] >= try_at:
-            before = int(np.searchsorted(steps, try_at)) + 1
-            sample = self._all_with(new.take(slice(0, before)))
-            try:
-                view = self._first_view(sample)
-            except ValueError as error:
-                if self.settings.given is not None:
-                    raise
-                before, try_at = len(new), 2 * try_at
-                reason = f"with {len(sample):,} points: {error}"
-        rest, found, scored = new.take(slice(before, None)), None, None
-        if view is not None:
-            found = self._candidates(view, sample)
-            found.scores.score(sample)  # an invalid row shows here, before anything has changed
-            scored = found.scores.score(rest)
-        self._begin(new.weights)
-        self.try_at, self.reason = try_at, reason
-        self._add(new.take(slice(0, before)), None)
-        if found is not None:
-            self._move_to(found, sample.ids[:0] if try_at == 1 else sample.ids)
-            self._add(rest, scored)
+        while len(new) and self.candidates is None:
+            steps = self._n_weighted + np.cumsum(new.weights > 0)
+            n = int(np.searchsorted(steps, try_at)) + 1
+            self._add(new.take(slice(0, n)), None)
+            if steps[-1] >= try_at:
+                self._find_first(uses_sample=try_at > 1)
+                try_at = self.try_at
+            new = new.take(slice(n, None))
+        if self.candidates is not None and len(new):
+            self._add(new, self.candidates.scores.score(new))
 
-    def _first_view(self, sample: WeightedPoints) -> View:
+    def _find_first(self, *, uses_sample: bool) -> None:
+        """Find a first anchor on all points of positive weight; if there is none, plan another try."""
+        there = self.slots.in_use()
+        sample = self.slots.points(there[self.slots.weights[there] > 0])
         total, z = sample.total_weight, self.n_outliers
         fraction = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
-        return find_view(self.settings, sample, fraction * total, total, len(sample))
-
-    def _all_with(self, new: WeightedPoints) -> WeightedPoints:
-        """Return the present points and new ones, of positive weight, in the order of their ids."""
-        there = self.slots.in_use()
-        both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
-        weighted = np.flatnonzero(both.weights > 0)
-        return both.take(weighted[np.argsort(both.ids[weighted])])
+        try:
+            view = find_view(self.settings, sample, fraction * total, total, len(sample))
+        except ValueError as error:
+            if self.settings.given is not None:
+                raise
+            self.try_at, self.reason = 2 * self.try_at, f"with {len(sample):,} points: {error}"
+        else:
+            self._move_to(view, sample.ids if uses_sample else sample.ids[:0])
 
     def coreset(self) -> Coreset:
         """Build the coreset of the points: all of them, while there is no anchor."""
-        if not self.n_weighted:
+        candidates, columns = self.current_candidates(), self.validator.columns
+        slots, total, z = self.slots, self.total.values, self.n_outliers
+        if not total:
             raise ValueError("all weights are zero; insert points with positive weight")
-        candidates = self.current_candidates()
         if candidates is not None:
-            z = outlier_weight(candidates.n_outliers, candidates.total.values)
-            return choose(candidates, candidates.view, n_outliers=z, columns=self.validator.columns)
-        slots, total, z = self.slots.in_use(), self.total.values, self.n_outliers
-        return keep_all(
-            self.slots.points(slots[self.slots.weights[slots] > 0]),
-            self.settings,
-            n_outliers=z if z >= total else outlier_weight(z, total),  # a count may exceed what is there
-            columns=self.validator.columns,
-        )
-
-    def unlink(self) -> None:
-        """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
-        self.slots.index.unlink()
+            return choose(candidates, candidates.view, n_outliers=outlier_weight(z, total), columns=columns)
+        points = slots.points(np.flatnonzero(slots.weights))
+        z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
+        return keep_all(points, self.settings, n_outliers=z, columns=columns)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
-        candidates = self.current_candidates()
+        candidates, ids = self.current_candidates(), self.slots.index.keys()
         self.slots.check()
-        self.ids.check(self.slots.index.keys())
-        weights = self.slots.weights[self.slots.in_use()]
-        n, total = int(np.count_nonzero(weights)), math.fsum(weights)
-        assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, but {n} points have weight"
+        self.ids.check(ids)
+        total = math.fsum(self.slots.weights)
         assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
-        assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
+        assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
             candidates.check()
-            assert candidates.n_points == n, "2: the candidates are other points"
-
-
-def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = False) -> None:
-    """Score all points in their slots, for candidates that have none."""
-    there = slots.in_use()
-    starts = range(0, len(there), _BLOCK)
-    parts = [candidates.scores.score(slots.points(there[start : start + _BLOCK])) for start in starts]
-    if parts:
-        columns = zip(*parts, strict=True)
-        scored = RowScores(*(None if column[0] is None else np.concatenate(column) for column in columns))
-        candidates.add(there, scored, at_once=at_once)
+            assert candidates.n_points == self._n_weighted, "2: the candidates are other points"

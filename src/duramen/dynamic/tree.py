@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.dynamic.rows import Slots
-from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler, Strata, reduce_rows
 
 _ABSENT = array("i", [-1])
 _NODES_PER_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
-_SLACK = 1e-9  # relative: what rounding may add up to from the points to the root
 
 
 class NodeSummary(NamedTuple):
@@ -46,9 +44,8 @@ class Tree:
     2. The bucket size is positive, and what the height requires.
     3. Every node has a place above the buckets there are.
     4. Every node has its children stored with it.
-    5. A node holds points of the buckets below it, each at most once, with positive weights.
-    6. A node weighs what the points below it weigh.
-    7. A node is what rebuilding it from the buckets gives.
+    5. A node is what rebuilding it from the buckets gives: points below it, each at most once, with
+       positive weights of the same total.
 
     Notes
     -----
@@ -86,45 +83,39 @@ class Tree:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
-        distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
-        total = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
-        return total + 4 * (len(self.order) + len(self.position))
+        nodes = sum(node.slots.nbytes + node.weights.nbytes for node in self._nodes.values())
+        return nodes + 4 * (len(self.order) + len(self.position))
 
     def add(self, slots: Array) -> None:
-        """Add points, in the order given; their data must not change while they are here."""
-        for slot in slots.tolist():
-            self.add_one(slot)
+        """Add points, in the order given, to the hot bucket, or to a new one where that is full.
 
-    def add_one(self, slot: int) -> None:
-        """Add a point to the hot bucket, or to a new one where that is full."""
-        if slot >= len(self.position):
-            self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
-        self.position[slot] = len(self)
-        self.order.append(slot)
-        self._changed(len(self) - 1)
+        Their data must not change while they are here.
+        """
+        for slot in slots.tolist():
+            if slot >= len(self.position):
+                self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
+            self.position[slot] = len(self)
+            self.order.append(slot)
+            self._changed(len(self) - 1)
 
     def remove(self, slots: Array) -> None:
-        """Remove points, in the order given."""
+        """Remove points, in the order given; the last one of the hot bucket fills the place of each."""
         for slot in slots.tolist():
-            self.remove_one(slot)
-
-    def remove_one(self, slot: int) -> None:
-        """Remove a point; the last one of the hot bucket fills its place."""
-        place, last = self.position[slot], self.order.pop()
-        if last != slot:
-            self.order[place] = last
-            self.position[last] = place
-        self.position[slot] = -1
-        self._changed(place, len(self))
+            place, last = self.position[slot], self.order.pop()
+            if last != slot:
+                self.order[place] = last
+                self.position[last] = place
+            self.position[slot] = -1
+            self._changed(place, len(self))
 
     def _changed(self, *places: int) -> None:
         """Drop the nodes above places that changed, and choose the bucket size again if it is due."""
         if self.touched is not None:
             self.touched.update(places)
-        if self._nodes:
-            for place in places:
-                self._drop(place)
+        for place in places if self._nodes else ():
+            bucket = place // self.bucket_size
+            for level in range(self._top() + 2):  # the root may have been one level higher
+                self._nodes.pop((level, bucket >> level), None)
         if self._height is not None:
             self._resize()
 
@@ -137,23 +128,18 @@ class Tree:
     def _resize(self) -> None:
         """Choose the bucket size again if it is due."""
         n, then = len(self), self.measured
-        while n >= 2 * then:  # once for each time that it doubled, if many were added
-            then = max(1, 2 * then)
-        if 2 * n <= then:
-            then = n
-        if then != self.measured:
+        if n >= 2 * then or 2 * n <= then:
             self._nodes.clear()
-        self.measured, self.bucket_size = then, self._size_for(then)
+            self.measured = max(1, 2 * then) if n >= 2 * then else n
+        self.bucket_size = self._size_for(self.measured)
 
     def _size_for(self, n: int) -> int:
         assert self._height is not None
         return max(1, -(-n // 2 ** (self._height - 1)))
 
-    totals = None
-    """A tree does not calibrate weights."""
+    totals = None  # a tree does not calibrate weights
 
     def strata(self) -> Strata:
-        """Return one stratum, of all points."""
         return Strata(np.zeros(1), np.array([len(self)]), np.zeros(1))
 
     def choose(self, size: int) -> tuple[Array, Array]:
@@ -163,26 +149,12 @@ class Tree:
         weights; else the root, at most ``node_size`` points, reduced if it has
         more than ``size``. Points of weight zero are left out. If ``reduce``
         raises, so does this, and the tree stays valid.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import duramen as dm
-        >>> class Line:
-        ...     def points(self, slots):
-        ...         return dm.points(slots[:, None] + 0.0, ids=slots)
-        >>> tree = Tree(Line(), dm.UniformSampler(), seed=0, node_size=10)
-        >>> tree.add(np.arange(1000))
-        >>> tree.remove(np.array([17]))
-        >>> slots, weights = tree.choose(5)
-        >>> len(slots), round(float(weights.sum()), 9)
-        (5, 999.0)
         """
         if not len(self):
             return np.empty(0, dtype=np.intp), np.empty(0)
         check_count("size", size)
         if len(self) <= size:
-            chosen, _ = self._alive(self.slots())
+            chosen = self._alive(self.slots())
         else:
             top = self._top()
             chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
@@ -193,48 +165,28 @@ class Tree:
         return np.array(self.order, dtype=np.int32)
 
     def check(self) -> None:
-        """Raise AssertionError, naming the invariant, if one is broken."""
-        order, n, then = self.slots(), len(self), self.measured
-        expected = np.full(len(self.position), -1)
-        if n and order.min() >= 0 and order.max() < len(expected):
-            expected[order] = np.arange(n)
-        inverse = np.array_equal(self.position, expected) and np.count_nonzero(expected >= 0) == n
-        assert inverse, "1: position and order are not inverse to each other"
+        n, places = len(self), [self.position[slot] for slot in self.order]
+        assert places == list(range(n)), "1: position is not where the order has a slot"
+        assert sum(place >= 0 for place in self.position) == n, "1: position has slots that the order lacks"
         assert self.bucket_size >= 1, "2: the bucket size is not positive"
         if self._height is not None:
-            assert self.bucket_size == self._size_for(then), (
-                "2: the bucket size is not what the height requires"
-            )
+            then, size = self.measured, self._size_for(self.measured)
+            assert self.bucket_size == size, f"2: the bucket size is not {size}, which the height requires"
             assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
         fresh: dict[tuple[int, int], NodeSummary] = {}
         for level, index in self._nodes:
             there = 0 <= level <= self._top() and 0 <= index < self._width(level)
             assert there, f"3: the node {level, index} has no place"
-        for place in self._nodes:
-            missing = [child for child in self._children(*place) if child not in self._nodes]
-            assert not missing, f"4: the node {place} lacks the children {missing}"
-        for place, (slots, weights) in self._nodes.items():
-            below = self._below(*place)
-            distinct = len(np.unique(slots)) == len(slots) == len(weights)
-            holds = distinct and np.isin(slots, below).all() and (weights > 0).all()
-            assert holds, f"5: the node {place} does not hold points below it, once each, with weight"
-            total = self._holder.points(below).total_weight
-            assert abs(float(weights.sum()) - total) <= _SLACK * total, (
-                f"6: the node {place} has the wrong weight"
-            )
-            again = self._node(*place, fresh)
-            same = np.array_equal(slots, again.slots) and np.array_equal(weights, again.weights)
-            assert same, f"7: the node {place} is not what rebuilding it gives"
+        for level, index in self._nodes:
+            self._node(level, index, fresh)
+        assert fresh.keys() == self._nodes.keys(), "4: a node lacks a child"
+        for place, node in self._nodes.items():
+            same = all(map(np.array_equal, node, fresh[place]))
+            assert same, f"5: the node {place} is not what rebuilding it gives"
 
     def _children(self, level: int, index: int) -> list[tuple[int, int]]:
         below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
         return [(level - 1, child) for child in below]
-
-    def _drop(self, place: int) -> None:
-        """Drop the nodes above a place."""
-        bucket = place // self.bucket_size
-        for level in range(self._top() + 2):  # the root may have been one level higher
-            self._nodes.pop((level, bucket >> level), None)
 
     def _top(self) -> int:
         """Return the level of the root."""
@@ -251,52 +203,25 @@ class Tree:
 
     def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
         """Return a node of ``nodes``; build it there if it is missing, with what is missing below it."""
-        found = nodes.get((level, index))
-        if found is None:
-            found = self._merged(level, index, nodes) if level else self._leaf(index)
-            nodes[level, index] = found
-        return found
+        if (level, index) not in nodes:
+            children = [self._node(*child, nodes) for child in self._children(level, index)]
+            if level:
+                whole = NodeSummary(*map(np.concatenate, zip(*children, strict=True)))
+            else:
+                whole = self._alive(self._below(0, index))
+            nodes[level, index] = self._reduced(whole, self._node_size, level, index)
+        return nodes[level, index]
 
-    def _leaf(self, index: int) -> NodeSummary:
-        alive, points = self._alive(self._below(0, index))
-        return self._reduced(alive, self._node_size, 0, index, points)
-
-    def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
-        """Reduce the union of two children; an only child is passed on."""
-        children = [self._node(*child, nodes) for child in self._children(level, index)]
-        if len(children) == 1:
-            return children[0]
-        union = NodeSummary(*(np.concatenate(columns) for columns in zip(*children, strict=True)))
-        return self._reduced(union, self._node_size, level, index)
-
-    def _alive(self, slots: Array) -> tuple[NodeSummary, WeightedPoints]:
+    def _alive(self, slots: Array) -> NodeSummary:
         """Leave out points of weight zero."""
-        points = self._holder.points(slots)
-        live = np.flatnonzero(points.weights > 0)
-        if len(live) < len(slots):
-            points = points.take(live)
-        return NodeSummary(slots[live], np.array(points.weights)), points
+        weights = self._holder.weights[slots]
+        return NodeSummary(slots[weights > 0], weights[weights > 0])
 
-    def _reduced(
-        self, whole: NodeSummary, size: int, level: int, index: int, points: WeightedPoints | None = None
-    ) -> NodeSummary:
-        """Reduce to at most ``size``; ``points`` are those of ``whole``, where they are at hand."""
+    def _reduced(self, whole: NodeSummary, size: int, level: int, index: int) -> NodeSummary:
+        """Reduce to at most ``size``."""
         if len(whole.slots) <= size:
             return whole
-        if points is None:
-            points = self._holder.points(whole.slots).with_weights(whole.weights)
+        points = self._holder.points(whole.slots).with_weights(whole.weights)
         rng = np.random.default_rng((self._seed, level, index))
         rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)
-
-
-def check_shape(bucket_size: Any, height: Any) -> None:
-    """Raise ValueError unless at most one of them is given, a whole number of 1 or more."""
-    if bucket_size is not None and height is not None:
-        raise ValueError(
-            f"bucket_size={bucket_size!r} and height={height!r} both determine the size of a bucket; "
-            "pass one of them, or neither"
-        )
-    for name, value in (("bucket_size", bucket_size), ("height", height)):
-        if value is not None:
-            check_count(name, value)

@@ -380,7 +380,7 @@ class Store(DynamicCoreset):
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
         if memory is not None:
-            memory.unlink()
+            del memory.slots.index  # a reference cycle would keep all in memory
 
     def _undo(self, before: tuple[int, ...] | None) -> None:
         """Go back to what the file holds; unchanged memory is kept."""
