@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, KeyedPoints, form_of
+from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
@@ -154,7 +154,8 @@ class Site:
         """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
         rows, view = self.rows, plan.view
         current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
-        if not current and rows.engine == "ranked" and rows.seed == view.seed and _alike(rows.loss, view.loss):
+        alike = rows.seed == view.seed and _alike(rows.loss, view.loss)
+        if alike and not current and rows.engine == "ranked":
             with suppress(ValueError, PermissionError):  # too little weight, or read-only
                 rows.reanchor(view.anchor)
         return read_off(rows, view) or self._collect(plan)
@@ -180,7 +181,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
         worst, n = max(own, outer, key=len), len(outer)  # both begin with the largest losses
         if engine.nonfinite or not np.isfinite(here.scores.losses[worst]).all():
             return None
-        engine.remove(worst[len(own) : n])  # until it is read: the pass may suspect more than is suspected here
+        engine.remove(worst[len(own) : n])  # for a moment: the pass may suspect other points
         engine.add(worst[n : len(own)])
         try:
             return _read(rows, here, outer, view)
@@ -219,31 +220,26 @@ def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
 
 def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, view: View) -> Collected:
     """Collect some points as suspects, and the others from the engine, which holds them."""
-    slots, engine, strata = rows._sound().slots, here.engine, here.strata()
-
-    def keyed(which: Array, keys: Array, numbers: Array) -> KeyedPoints | None:
-        order = np.argsort(slots.ids[which])
-        found = KeyedPoints(slots.points(which[order]), keys[order], numbers[order])
-        return found if len(which) else None
-
+    slots, strata, inner = rows._sound().slots, here.strata(), outer[:0]
     n_strata = len(strata.numbers)
-    weights, found = ExactSums(n_strata), None
-    for at, number in enumerate(strata.numbers.tolist()):
-        weights.absorb(engine._weights[number], at=[at])
     if n_strata:
-        found = here.smallest(np.arange(n_strata), np.full(n_strata, view.settings.by_size.size))
-    groups = 0 if found is None or found.groups is None else found.groups
+        inner = here.smallest(np.arange(n_strata), np.full(n_strata, view.settings.by_size.size)).rows
+    collector = Collector(view)
+    collector.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
+    weights, totals = ExactSums(n_strata), None
+    for at, number in enumerate(strata.numbers.tolist()):
+        weights.absorb(here.engine._weights[number], at=[at])
+    if view.features is not None:
+        totals = here.engine.exact_totals.take(np.arange(view.features.n_columns))
     labels = rows._state.validator.classes if view.loss.classifies else ()
-    return Collected(
+    return replace(
+        collector.summary(),
         n_rows=len(slots),
-        form=form_of(slots.points(slots.in_use()[:1])) if len(slots) else None,
         classes=(min(labels), max(labels)) if labels else (),
-        suspects=keyed(outer, here.scores.losses[outer], np.zeros(len(outer), dtype=np.int8)),
         numbers=strata.numbers,
         counts=strata.counts,
         weights=weights,
-        totals=view.features and engine.exact_totals.take(np.arange(view.features.n_columns)),
-        kept=found and keyed(found.rows, found.ranks, np.full(len(found.rows), strata.numbers[groups])),
+        totals=totals,
     )
 
 

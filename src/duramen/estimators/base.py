@@ -1,4 +1,4 @@
-"""The base class of the estimators: common parameters, validation, fitted attributes, fit, forget and absorb."""
+"""The base class of the estimators: common parameters and attributes, fit, forget and absorb."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from duramen.estimators.fitting import (
     with_parts,
 )
 from duramen.losses.base import Loss
-from duramen.points import WeightedPoints, checked_weights
+from duramen.points import WeightedPoints, checked_total
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
@@ -256,7 +256,8 @@ class RobustEstimator(BaseEstimator):
         self.coreset_size_ = data.n_points if core is None else len(core)
         theta = fitted.solution.theta
         found = data.evaluate(settings, theta)
-        self.trimmed_loss_, self.outliers_, self.threshold_ = found.trimmed_loss, found.outliers, found.threshold
+        self.trimmed_loss_, self.threshold_ = found.trimmed_loss, found.threshold
+        self.outliers_ = found.outliers
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._set_parameters(found, data)
@@ -410,19 +411,15 @@ class RobustEstimator(BaseEstimator):
     @staticmethod
     def _points(X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> WeightedPoints:
         """Combine rows, labels and weights; drop rows of weight zero."""
-        n = X.shape[0]
-        weights = np.ones(n) if sample_weight is None else _weights(sample_weight, X)
-        ids = np.arange(n) if ids is None else ids
-        points = WeightedPoints._from_parts(
-            as_rows(X, check_values=False), y, checked_weights(weights, n), ids
-        )
-        if not weights.any():
+        weights = _weights(sample_weight, X)
+        if not checked_total(weights):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
+        ids = np.arange(len(weights)) if ids is None else ids
+        points = WeightedPoints._from_parts(as_rows(X, check_values=False), y, weights, ids)
         return points if weights.all() else points.take(weights > 0)
 
 
-def _weights(sample_weight: Any, X: Rows) -> Array:
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+_weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
 
 def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:

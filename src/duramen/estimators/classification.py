@@ -138,8 +138,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
-        padded = np.column_stack([parameters, np.zeros(len(parameters))])  # where there is no intercept
-        self.intercept_ = padded[:, n_columns].copy()
+        self.intercept_ = parameters[:, n_columns:].sum(axis=1)  # 0 where there is none
         weights = self._class_weights  # summed in another order than those of the outliers
         lost = np.flatnonzero(found.class_weights(len(weights)) >= weights * (1 - 1e-12))
         if len(lost):

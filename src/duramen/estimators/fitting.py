@@ -450,9 +450,13 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
             size = 4 * size
             continue
         found = FitResult(_solve(settings, core), core, int(size), trials)
-        if len(core) < core.n_points:
-            for _ in range(int(settings.n_rounds) - 1):
-                found = _recentre(settings, data, found)
+        for _ in range(int(settings.n_rounds) - 1 if len(core) < data.n_points else 0):
+            # agreeing with all rows around the solution undoes overfitting to the coreset
+            theta = found.solution.theta
+            core = data.build(settings, len(core), Anchor(theta, anchor.radius))
+            if not _is_representative(core, settings.loss):
+                break
+            found = FitResult(_solve(settings, core, init=theta), core, len(core), trials)
         if _is_accurate(settings, data, found):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2
@@ -516,20 +520,6 @@ def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> 
         loss = SquaredLoss(fit_intercept=loss.fit_intercept)
     found = solve_quietly(points, loss, 0, **problem, init="zero")
     return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
-
-
-def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:
-    """Build the coreset around its solution, so that it agrees with all rows there, and solve from there.
-
-    This undoes overfitting to the coreset.
-    """
-    core, theta = found.coreset, found.solution.theta
-    assert core is not None
-    assert core.anchor is not None
-    again = data.build(settings, len(core), Anchor(theta, core.anchor.radius))
-    if not _is_representative(again, settings.loss):
-        return found
-    return FitResult(_solve(settings, again, init=theta), again, len(core), found.trials)
 
 
 def _is_representative(core: Coreset, loss: Loss) -> bool:

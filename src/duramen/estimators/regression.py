@@ -113,8 +113,9 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return tags
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
-        theta = np.append(self.solution_.theta, 0.0)  # the intercept where there is none
-        self.coef_, self.intercept_ = theta[: data.n_columns], float(theta[data.n_columns])
+        theta = self.solution_.theta
+        self.coef_ = theta[: data.n_columns].copy()
+        self.intercept_ = float(theta[data.n_columns :].sum())  # 0 where there is none
         if self.loss == "huber":
             loss: Any = self.solution_.loss
             self.delta_ = float(loss.delta)
