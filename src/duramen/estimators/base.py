@@ -256,8 +256,8 @@ class RobustEstimator(BaseEstimator):
         self.coreset_size_ = data.n_points if core is None else len(core)
         theta = fitted.solution.theta
         found = data.evaluate(settings, theta)
-        self.trimmed_loss_, self.threshold_ = found.trimmed_loss, found.threshold
-        self.outliers_ = found.outliers
+        self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
+        self.threshold_ = float(found.losses.min(initial=np.inf))
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._set_parameters(found, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.base import ClassifierMixin
 
 from duramen.arrays import Array, Rows, is_number
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, codes_of
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, codes_of, encoded
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
@@ -74,9 +75,12 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return self._settings_of(self._loss(2), l2=1 / float(self.C))
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
-        self.classes_, data = data.with_class_codes()
+        labels = self.classes_ = data.profile.classes
+        if data.classes is not None:
+            self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
         self._check_classes(data.profile.class_weights, settings)
-        return replace(settings, loss=self._loss(len(self.classes_))), data
+        settings = replace(settings, loss=self._loss(len(labels)))
+        return settings, data.changed(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
@@ -140,7 +144,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.coef_ = parameters[:, :n_columns].copy()
         self.intercept_ = parameters[:, n_columns:].sum(axis=1)  # 0 where there is none
         weights = self._class_weights  # summed in another order than those of the outliers
-        lost = np.flatnonzero(found.class_weights(len(weights)) >= weights * (1 - 1e-12))
+        lost_weights = np.bincount(found.labels.astype(np.intp), found.weights, minlength=len(weights))
+        lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))
         if len(lost):
             warnings.warn(
                 f"all rows of the class {self.classes_.tolist()[lost[0]]!r} were set aside as outliers; "

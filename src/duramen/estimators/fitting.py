@@ -16,7 +16,6 @@ from scipy.sparse import issparse
 
 from duramen.arrays import Array, Rows, check_count, generator, is_number, is_whole, refuse_nonfinite
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
-from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
@@ -43,7 +42,7 @@ Change = Callable[[WeightedPoints], WeightedPoints]
 
 @dataclass(frozen=True)
 class FitSettings:
-    """The settings of a fit, checked: a loss, its penalty, a seed, and parameters of :class:`RobustEstimator`."""
+    """The settings of a fit, checked: a loss with its penalty, a seed, and parameters of an estimator."""
 
     loss: Loss
     l2: float
@@ -59,7 +58,9 @@ class FitSettings:
     def __post_init__(self) -> None:
         size = self.coreset_size
         if not (size is None or is_auto(size) or (is_whole(size) and size >= 2)):
-            raise ValueError(f"coreset_size={size!r} must be a whole number of 2 or more, 'auto', or None for all")
+            raise ValueError(
+                f"coreset_size={size!r} must be a whole number of 2 or more, 'auto', or None for all"
+            )
         if not (is_number(self.tol) and 0 < self.tol < np.inf):
             raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
         check_count("n_init", self.n_init)
@@ -115,19 +116,6 @@ def weighted_median(values: Array, weights: Array) -> float:
     return float(values[order[[below, above]]].mean())
 
 
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """Points in memory, as a source of passes."""
-
-    points: WeightedPoints
-
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
-        """Make one pass, in one batch."""
-        reducer = make()
-        reducer.add(self.points)
-        return reducer.summary()
-
-
 class Profiler:
     """What a fit must know about all rows before it begins: a reducer.
 
@@ -143,50 +131,43 @@ class Profiler:
 
     def __init__(self, loss: Loss, make_first: Callable[[], Summarizer] | None = None) -> None:
         self._has_classes, self._n_distinct = loss.has_classes, loss.n_centres if loss.has_centres else 0
-        self.classes: Array = np.empty(0)
-        self.class_weights: Array = np.empty(0)
-        self.distinct = np.empty((0, 0), dtype=np.float32)
-        self.first_pass: Any = None if make_first is None else make_first()
+        self.classes: Any = ()
+        self.class_weights: Any = ()
+        self.distinct: Any = ()
+        self.first_pass: Any = make_first and make_first()
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         if self.first_pass is not None:
             self.first_pass.add(points, before)
-        if self._has_classes and points.y is not None:
-            _check_classes(points.y)
-            self._add_classes(points.y, points.weights)
-        self._add_distinct(points.X)
+        self._add(points.y if self._has_classes else (), points.weights, points.X)
 
     def absorb(self, other: Profiler) -> None:
         if self.first_pass is not None:
             self.first_pass.absorb(other.first_pass)
-        if len(other.classes):
-            self._add_classes(other.classes, other.class_weights)
-        self._add_distinct(other.distinct)
+        self._add(other.classes, other.class_weights, other.distinct)
 
     def summary(self) -> Profiler:
-        if self.first_pass is not None:
-            self.first_pass = self.first_pass.summary()
+        self.first_pass = self.first_pass and self.first_pass.summary()
         return self
 
-    def _add_classes(self, labels: Array, weights: Array) -> None:
-        if len(self.classes):
-            labels = np.concatenate([self.classes, labels])
-            weights = np.concatenate([self.class_weights, weights])
-        try:
-            self.classes, codes = np.unique(labels, return_inverse=True)
-        except TypeError:
-            raise _mixed(labels) from None
-        self.class_weights = np.bincount(codes, weights)
-
-    def _add_distinct(self, X: Any) -> None:
-        if len(self.distinct) < self._n_distinct and X.shape[0]:
+    def _add(self, labels: Any, weights: Any, X: Any) -> None:
+        if len(labels):
+            _check_classes(labels)
+            if len(self.classes):
+                labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
+            try:
+                self.classes, codes = np.unique(labels, return_inverse=True)
+            except TypeError:
+                raise _mixed(labels) from None
+            self.class_weights = np.bincount(codes, weights)
+        if len(self.distinct) < self._n_distinct and len(X):
             both = np.concatenate([self.distinct, X]) if len(self.distinct) else X
             self.distinct = distinct_rows(both, np.arange(len(both)), self._n_distinct)
 
 
 def _check_classes(labels: Array) -> None:
     """Raise ValueError if labels are not classes; the first words are those that scikit-learn expects."""
-    fractions = labels[labels != np.floor(labels)] if labels.dtype.kind == "f" else labels[:0]
+    fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else ()
     if len(fractions):
         raise ValueError(
             f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
@@ -201,48 +182,36 @@ class TrimmedPass:
 
     def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
         self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
-        self._rows = np.empty(0), np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)
+        self.losses = self.weights = self.labels = np.empty(0)
+        self.ids = np.empty(0, dtype=np.int64)
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         losses, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
         labels = np.zeros(len(points)) if points.y is None else points.y
-        self._keep(losses, points.weights, points.ids, labels)
+        self._keep(losses, points.weights, labels, points.ids)
         self.cache = cache if self._cached else None
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
-        self._keep(*other._rows)
+        self._keep(other.losses, other.weights, other.labels, other.ids)
 
     def summary(self) -> TrimmedPass:
         return self
 
     def _keep(self, *rows: Array) -> None:
         """Keep the rows that are set aside of these and earlier ones; no other row can be."""
-        losses, weights, ids, labels = map(np.concatenate, zip(self._rows, rows, strict=True))
+        both = zip((self.losses, self.weights, self.labels, self.ids), rows, strict=True)
+        losses, weights, labels, ids = map(np.concatenate, both)
         kept = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids)
         aside = kept < weights
         self._rest.add_rows(losses[~aside] * weights[~aside])
         order = np.flatnonzero(aside)
         order = order[np.lexsort((-ids[order], -losses[order]))]
-        self._rows = losses[order], weights[order], ids[order], labels[order]
-        self.trimmed_loss = self._rest.values + kept_sum(losses[order], kept[order])
-
-    @property
-    def outliers(self) -> Array:
-        """The ids of the outliers."""
-        return self._rows[2]
-
-    @property
-    def threshold(self) -> float:
-        """The smallest loss among them."""
-        return float(self._rows[0][-1]) if len(self.outliers) else np.inf
-
-    def class_weights(self, n_classes: int) -> Array:
-        """Return the weight of the outliers of each class; labels must be class numbers."""
-        _, weights, _, codes = self._rows
-        return np.bincount(codes.astype(np.intp), weights, minlength=n_classes)
+        kept_rows = [column[order] for column in (losses, weights, labels, ids)]
+        self.losses, self.weights, self.labels, self.ids = kept_rows
+        self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[order])
 
 
 class _Changing:
@@ -294,32 +263,34 @@ def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows to fit on: where they are, and their profile.
+    """All rows to fit on, in memory or in a source, and their profile.
 
-    ``X`` are the rows in memory, with those of weight zero; ``first_pass`` is the first pass of a coreset,
-    for rows out of core.
+    ``points`` are the rows in memory, and ``X`` these with those of weight zero. ``first_pass`` is the first pass
+    of a coreset over the rows of a source, ``classes`` are names of its labels, if they are numbers of classes,
+    and ``feature_names`` those of its columns, as scikit-learn takes them: all text, or none.
     """
 
-    source: Source
     profile: Profiler
     n_points: int
     n_columns: int
     total_weight: float
+    points: Any = None
     X: Rows = None
-    first_pass: Collected | None = None
+    source: Any = None
+    first_pass: Any = None
     classes: Sequence[Any] | None = None
     feature_names: Array | None = None
 
     @classmethod
     def in_memory(cls, points: WeightedPoints, loss: Loss, X: Rows) -> AllRows:
         """Profile points."""
-        source = InMemory(points)
-        profile = source.reduce(partial(Profiler, loss), "profile")
-        return cls(source, profile, len(points), points.n_columns, points.total_weight, X)
+        profile = Profiler(loss)
+        profile.add(points)
+        return cls(profile, len(points), points.n_columns, points.total_weight, points, X)
 
     @classmethod
     def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
-        """Make the first pass over a scan or a Dask collection; raise an error if no model can be fitted to it."""
+        """Make the first pass over a scan or a Dask collection; raise an error if it cannot be fitted to."""
         loss, source = settings.loss, None  # type: Loss, Any
         labels = y if loss.needs_labels else None
         if isinstance(X, Scan):
@@ -342,20 +313,15 @@ class AllRows:
             raise ValueError("there are no rows with positive weight; at least one is needed")
         named = source.names is not None and all(isinstance(name, str) for name in source.names)
         return cls(
-            changed,
             profile,
             found.n_points,
             found.form.n_columns,
             found.total,
+            source=changed,
             first_pass=found,
             classes=source.classes,
             feature_names=np.array(source.names, dtype=object) if named else None,
         )
-
-    @property
-    def points(self) -> WeightedPoints | None:
-        """The points, where they are in memory."""
-        return self.source.points if isinstance(self.source, InMemory) else None
 
     @property
     def n_rows(self) -> int:
@@ -365,39 +331,32 @@ class AllRows:
     def changed(self, change: Change) -> AllRows:
         """Return the same data with all points changed by a function that can be pickled."""
         if self.points is not None:
-            return replace(self, source=InMemory(change(self.points)))
-        first: Any = self.first_pass
-        sample = first.kept._replace(points=change(first.kept.points))
-        return replace(self, source=_Changed(self.source, change), first_pass=replace(first, kept=sample))
-
-    def with_class_codes(self) -> tuple[Array, AllRows]:
-        """Return the sorted classes, and the same data with the numbers of their classes as labels."""
-        labels = self.profile.classes
-        classes = labels if self.classes is None else np.array(self.classes)[labels.astype(np.intp)]
-        return classes, self.changed(partial(encoded, classes=labels))
+            return replace(self, points=change(self.points))
+        kept = self.first_pass.kept
+        first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
+        return replace(self, source=_Changed(self.source, change), first_pass=first)
 
     def sample(self, settings: FitSettings) -> WeightedPoints:
         """Sample rows, at most 20,000: enough to measure a scale. The same ones make the anchor."""
-        if self.first_pass is not None:
+        if self.points is None:
             return self.first_pass.sample()
-        assert self.points is not None
         return anchor_sample(self.points, seed_of(np.random.default_rng(settings.seed)))
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor; None finds one."""
         asked, points = settings.coreset_arguments(size, anchor), self.points
-        if points is not None:
-            return robust_coreset(
-                points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked
-            )
-        assert self.first_pass is not None
-        return run_passes(self.source, finish(Summary(plan(**asked), self.first_pass)))
+        if points is None:
+            return run_passes(self.source, finish(Summary(plan(**asked), self.first_pass)))
+        return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
     def evaluate(self, settings: FitSettings, theta: Array) -> TrimmedPass:
         """Compute the losses of all rows at theta."""
-        z = outlier_weight(settings.n_outliers, self.total_weight)
-        make = partial(TrimmedPass, settings.loss, theta, z, cached=self.points is not None)
-        found: TrimmedPass = self.source.reduce(make, "evaluate")
+        z, cached = outlier_weight(settings.n_outliers, self.total_weight), self.points is not None
+        make = partial(TrimmedPass, settings.loss, theta, z, cached=cached)
+        if not cached:
+            return self.source.reduce(make, "evaluate")
+        found = make()
+        found.add(self.points)
         return found
 
 
@@ -429,7 +388,6 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
         As ``robust_coreset`` and ``solve`` do.
     """
     if settings.coreset_size is None:
-        assert data.points is not None
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, None, [])
     n, size = data.n_points, settings.coreset_size
@@ -473,7 +431,6 @@ def refit(settings: FitSettings, data: AllRows, size: int, anchor: Any, start: A
     if core is not None and not _is_representative(core, settings.loss):
         return None
     bare = data.points if core is None else core.points  # without the anchor, which may mislead
-    assert bare is not None
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
     found = FitResult(min(runs, key=lambda run: run.objective), core, size, [])
     return found if _is_accurate(settings, data, found) else None
