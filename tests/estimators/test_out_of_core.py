@@ -361,7 +361,7 @@ def test_text_is_not_a_label_of_a_regression(tmp_path):
 
 def test_the_last_pass_keeps_few_rows_however_many_there_are():
     rng, z = np.random.default_rng(0), 50
-    trimmed, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z, cached=False), []
+    trimmed, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
     for number in range(40):
         X = rng.integers(30, size=(500, 1)).astype(float)  # with ties
         trimmed.add(dm.points(X, ids=500 * number + np.arange(500)))

@@ -263,6 +263,8 @@ class Federation:
     ----------
     sites : dict
         Sites may be added and removed; a coreset covers the current sites.
+    anchor : Anchor or None
+        With what the sampler froze; None until the first coreset.
 
     Raises
     ------
@@ -291,12 +293,7 @@ class Federation:
         self.sites: dict[Any, Site | Ask] = dict(sites if isinstance(sites, Mapping) else enumerate(sites))
         self._first = plan(**settings)
         self._next: Plan | None = None
-        self._anchor: Anchor | None = None
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """The anchor, with what the sampler froze; None until the first coreset."""
-        return self._anchor
+        self.anchor: Anchor | None = None
 
     def coreset(self) -> Coreset:
         """Build the coreset of the current rows; the first time, find an anchor too.
@@ -309,11 +306,11 @@ class Federation:
             If a site did not answer; it is named.
         """
         if self._next is None:
-            self._find_anchor(self._first.problem.given)
+            self.reanchor(self._first.problem.given)
         try:
             return self._choose()
         except ValueError:  # such as an infinite loss, if more rows must be suspected than before
-            self._find_anchor(self._anchor)
+            self.reanchor(self.anchor)
             return self._choose()
 
     def reanchor(self, anchor: Any = None) -> None:
@@ -328,7 +325,14 @@ class Federation:
         ValueError
             If there are no rows, or too few for an anchor; nothing is changed.
         """
-        self._find_anchor(anchor)
+        bare = _without_ids(anchor) if isinstance(anchor, Anchor) else anchor
+        found = finish(self._ask_all(_with_settings(self._first, given=bare)))
+        assert isinstance(found, Plan)
+        view, shared = found.view, _without_ids(found.view.anchor)
+        features = view.features and replace(view.features, anchor=shared)
+        plan = replace(found, first_pass=None, view=replace(view, anchor=shared, features=features))
+        self._next = _with_room(plan, view.suspected, view.floor)
+        self.anchor = replace(view.anchor, ids=anchor.ids) if isinstance(anchor, Anchor) else view.anchor
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
@@ -336,20 +340,6 @@ class Federation:
         self._first = _with_settings(self._first, n_outliers=n_outliers)
         if self._next is not None:
             self._next = _with_settings(self._next, n_outliers=n_outliers)
-
-    def _find_anchor(self, given: Any) -> None:
-        """Plan to collect the rows that may be suspected, as seen from the given anchor or one that is found.
-
-        No plan reveals which rows an anchor was found on: those of other sites.
-        """
-        bare = _without_ids(given) if isinstance(given, Anchor) else given
-        found = finish(self._ask_all(_with_settings(self._first, given=bare)))
-        assert isinstance(found, Plan)
-        view, anchor = found.view, _without_ids(found.view.anchor)
-        features = view.features and replace(view.features, anchor=anchor)
-        plan = replace(found, first_pass=None, view=replace(view, anchor=anchor, features=features))
-        self._next = _with_room(plan, view.suspected, view.floor)
-        self._anchor = replace(view.anchor, ids=given.ids) if isinstance(given, Anchor) else view.anchor
 
     def _choose(self) -> Coreset:
         """Ask all sites, again if they sent too few suspects, and plan the next question."""
@@ -367,7 +357,7 @@ class Federation:
         assert isinstance(core, Coreset)
         floor = float(body.suspects.keys.min()) if body.suspects and len(body.numbers) else -np.inf
         self._next = _with_room(plan, suspected, floor)
-        return replace(core, anchor=self._anchor)
+        return replace(core, anchor=self.anchor)
 
     def _ask_all(self, plan: Plan) -> Summary:
         """Ask all sites, and merge their answers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -251,7 +250,7 @@ class RobustEstimator(BaseEstimator):
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
         core, self.solution_, self.size_trials_ = fitted.coreset, fitted.solution, fitted.trials
         if core is not None and hasattr(self, "feature_names_in_"):
-            core = replace(core, columns=tuple(str(name) for name in self.feature_names_in_))
+            core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
         self.coreset_size_ = data.n_points if core is None else len(core)
         theta = fitted.solution.theta
@@ -425,11 +424,7 @@ _weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=T
 def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core, points = fitted.coreset, data.points
-    assert points is not None
-    live = DynamicCoreset(
-        # without an anchor it is all points
-        **settings.coreset_arguments(fitted.size or sys.maxsize, None if core is None else core.anchor)
-    )
+    live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
     live.insert(points.X, points.y, points.weights, points.ids)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor

@@ -17,7 +17,6 @@ from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_out
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.centres import distinct_rows
 
-_Loss = BregmanLoss | KMeansLoss | KMedianLoss
 
 
 @dataclass(eq=False, repr=False)
@@ -64,11 +63,12 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
-        rows = self._new_rows(X)
-        return np.stack([self._distances(centre[None], rows) for centre in self.cluster_centers_], axis=1)
+        rows, loss = self._new_rows(X), self._fitted_loss(1)
+        return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
     def _nearest(self, rows: Array) -> Array:
-        return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
+        centres = self.cluster_centers_
+        return self._fitted_loss(len(centres)).nearest(centres, rows).astype(np.int32)
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
@@ -99,17 +99,13 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _loss(self, k: Any) -> _Loss:
+    def _loss(self, k: int) -> Any:
         """Make the loss with k centres."""
         return self._LOSS(k)
 
-    def _fitted_loss(self, k: int | None = None) -> _Loss:
-        """Return the loss of the fit, with all centres or with ``k``."""
-        fitted: Any = self.solution_.loss
-        return replace(fitted, k=k or len(self.cluster_centers_))
-
-    def _distances(self, centre: Array, rows: Array) -> Array:
-        return self._fitted_loss(1).values(centre, rows)
+    def _fitted_loss(self, k: int) -> Any:
+        """Return the loss of the fit with k centres."""
+        return replace(self.solution_.loss, k=k)
 
 
 @dataclass(eq=False, repr=False)
@@ -154,8 +150,8 @@ class RobustKMeans(_Clustering):
         """The sum of squared distances of the rows that are kept."""
         return self.trimmed_loss_
 
-    def _distances(self, centre: Array, rows: Array) -> Array:
-        return np.sqrt(super()._distances(centre, rows))
+    def transform(self, X: Any) -> Array:
+        return np.sqrt(super().transform(X))
 
 
 @dataclass(eq=False, repr=False)
@@ -225,18 +221,14 @@ class RobustBregmanClustering(_Clustering):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = self._is_positive
+        tags.input_tags.positive_only = self.divergence in ("kl", "itakura-saito")
         return tags
-
-    @property
-    def _is_positive(self) -> bool:
-        return isinstance(self.divergence, str) and self.divergence in ("kl", "itakura-saito")
 
     def _rows(self, X: Any, **checks: Any) -> Any:
         rows = super()._rows(X, **checks)
-        if self._is_positive:
+        if self.__sklearn_tags__().input_tags.positive_only:
             check_non_negative(rows, type(self).__name__)
         return rows
 
-    def _loss(self, k: Any) -> BregmanLoss:
+    def _loss(self, k: int) -> BregmanLoss:
         return BregmanLoss(k, self.divergence)

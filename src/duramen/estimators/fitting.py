@@ -6,6 +6,7 @@ one batch. What is computed in a pass is a reducer, which is its own summary.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -180,24 +181,24 @@ class TrimmedPass:
     ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
     """
 
-    def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
-        self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
+    def __init__(self, loss: Loss, theta: Array, z: float) -> None:
+        self._loss, self._theta, self._z = loss, theta, z
         self.losses = self.weights = self.labels = np.empty(0)
         self.ids = np.empty(0, dtype=np.int64)
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        losses, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
+        losses, self.cache = self._loss.values_and_cache(self._theta, points.X, points.y)
         labels = np.zeros(len(points)) if points.y is None else points.y
         self._keep(losses, points.weights, labels, points.ids)
-        self.cache = cache if self._cached else None
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
         self._keep(other.losses, other.weights, other.labels, other.ids)
 
     def summary(self) -> TrimmedPass:
+        self.cache = None
         return self
 
     def _keep(self, *rows: Array) -> None:
@@ -265,12 +266,13 @@ def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
 class AllRows:
     """All rows to fit on, in memory or in a source, and their profile.
 
-    ``points`` are the rows in memory, and ``X`` these with those of weight zero. ``first_pass`` is the first pass
-    of a coreset over the rows of a source, ``classes`` are names of its labels, if they are numbers of classes,
-    and ``feature_names`` those of its columns, as scikit-learn takes them: all text, or none.
+    ``points`` are the rows in memory, and ``X`` these with those of weight zero, which ``n_rows`` counts, too.
+    ``first_pass`` is the first pass of a coreset over the rows of a source, ``classes`` are names of its labels,
+    if they are numbers of classes, and ``feature_names`` those of its columns, if they are all text.
     """
 
     profile: Profiler
+    n_rows: int
     n_points: int
     n_columns: int
     total_weight: float
@@ -286,7 +288,7 @@ class AllRows:
         """Profile points."""
         profile = Profiler(loss)
         profile.add(points)
-        return cls(profile, len(points), points.n_columns, points.total_weight, points, X)
+        return cls(profile, X.shape[0], len(points), points.n_columns, points.total_weight, points, X)
 
     @classmethod
     def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
@@ -315,6 +317,7 @@ class AllRows:
         return cls(
             profile,
             found.n_points,
+            found.n_points,
             found.form.n_columns,
             found.total,
             source=changed,
@@ -322,11 +325,6 @@ class AllRows:
             classes=source.classes,
             feature_names=np.array(source.names, dtype=object) if named else None,
         )
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows; of those without weight, too, if they are in memory."""
-        return self.n_points if self.X is None else int(self.X.shape[0])
 
     def changed(self, change: Change) -> AllRows:
         """Return the same data with all points changed by a function that can be pickled."""
@@ -351,9 +349,9 @@ class AllRows:
 
     def evaluate(self, settings: FitSettings, theta: Array) -> TrimmedPass:
         """Compute the losses of all rows at theta."""
-        z, cached = outlier_weight(settings.n_outliers, self.total_weight), self.points is not None
-        make = partial(TrimmedPass, settings.loss, theta, z, cached=cached)
-        if not cached:
+        z = outlier_weight(settings.n_outliers, self.total_weight)
+        make = partial(TrimmedPass, settings.loss, theta, z)
+        if self.points is None:
             return self.source.reduce(make, "evaluate")
         found = make()
         found.add(self.points)
@@ -368,14 +366,11 @@ class Trial(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """A solution, the coreset it was found on, the requested size, and the sizes tried.
-
-    Coreset and size are None after a fit to all rows.
-    """
+    """A solution, the coreset it was found on, None after a fit to all rows, its size, and the sizes tried."""
 
     solution: Solution
     coreset: Coreset | None
-    size: int | None
+    size: int
     trials: list[Trial]
 
 
@@ -389,7 +384,7 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
     """
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
-        return FitResult(_solve(settings, data.points), None, None, [])
+        return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     n, size = data.n_points, settings.coreset_size
     if is_auto(size):
         shape = settings.loss.parameter_shape(data.n_columns)

@@ -92,8 +92,10 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return self._settings_of(self._loss(1.0 if is_auto(self.delta) else self.delta), l2=float(self.alpha))
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
-        if self.loss == "huber" and is_auto(self.delta):
-            settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
+        if self.loss == "huber":
+            measured: Any = self._measure_delta(data, settings) if is_auto(self.delta) else self.delta
+            self.delta_ = float(measured)
+            settings = replace(settings, loss=self._loss(self.delta_))
         return settings, data
 
     def predict(self, X: Any) -> Array:
@@ -116,9 +118,6 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         theta = self.solution_.theta
         self.coef_ = theta[: data.n_columns].copy()
         self.intercept_ = float(theta[data.n_columns :].sum())  # 0 where there is none
-        if self.loss == "huber":
-            loss: Any = self.solution_.loss
-            self.delta_ = float(loss.delta)
 
     def _loss(self, delta: Any) -> LinearLoss:
         own = {"huber": {"delta": delta}, "quantile": {"quantile": self.quantile}}.get(self.loss, {})
