@@ -137,7 +137,7 @@ def _dask() -> Any:
     return needed("dask", "duramen.distributed.dask", "dask")
 
 
-_COLUMNS = {"label": "y", "weight": "sample_weight", "id": "ids"}  # by role, the parameter for a separate column
+_COLUMNS = {"label": "y", "weight": "sample_weight", "id": "ids"}  # by role, the name of a separate column
 
 
 class DaskSource:
@@ -148,7 +148,8 @@ class DaskSource:
     data : Dask DataFrame or array
     features : iterable, optional
     **given
-        The columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y", "sample_weight" and "ids".
+        The columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
+        "sample_weight" and "ids".
 
     Attributes
     ----------
@@ -220,7 +221,9 @@ class DaskSource:
                 f"{type(column).__name__}; convert it with dask.array.from_array({name})"
             )
         if column.ndim != 1:
-            raise ValueError(f"{name} must have one value per row, in one dimension; found shape {column.shape}")
+            raise ValueError(
+                f"{name} must have one value per row, in one dimension; found shape {column.shape}"
+            )
         _check_type(column.dtype, name, whole=name == "ids")
         if self.rows is not None and kind == "array" and not math.isnan(column.shape[0]):
             if column.shape[0] != self.rows[-1].stop:
@@ -312,8 +315,8 @@ def _read(
 ) -> WeightedPoints | None:
     """Read a block with its labels, weights and ids as points, or None if it has no rows.
 
-    Where the block is a frame, ``features`` and ``named`` are columns of it. ``rows`` are the numbers that its rows
-    must have over all partitions, where known. X is not checked for NaN and infinity.
+    Where the block is a frame, ``features`` and ``named`` are columns of it. ``rows`` are the numbers that
+    its rows must have over all partitions, where known. X is not checked for NaN and infinity.
     """
     n = int(block.shape[0])
     if rows is not None and n != len(rows):
@@ -334,7 +337,7 @@ def _read(
 
 def _reduce_partition(shared: Any, place: str, rows: range | None, blocks: Sequence[Any]) -> Any:
     make, read = shared
-    with _at(place), on_one_thread(), one_blas_thread():
+    with _at(place):
         reducer, points = make(), read(rows, *blocks)
         try:
             for start in range(0, 0 if points is None else len(points), _BATCH):
@@ -347,14 +350,16 @@ def _reduce_partition(shared: Any, place: str, rows: range | None, blocks: Seque
 
 
 def _merge(shared: Any, place: str, summaries: Sequence[Any]) -> Any:
-    with _at(place), on_one_thread(), one_blas_thread():
+    with _at(place):
         return merge_summaries(shared[0], summaries)
 
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
+    """Use one thread, and name the place in an error."""
     try:
-        yield
+        with on_one_thread(), one_blas_thread():
+            yield
     except Exception as error:
         raise PartitionError(prefixed(f"{place}: ", error)) from error
 

@@ -26,7 +26,6 @@ from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.errors import prefixed
 from duramen.losses.base import Anchor
@@ -154,8 +153,7 @@ class Site:
         """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
         rows, view = self.rows, plan.view
         current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
-        alike = rows.seed == view.seed and _alike(rows.loss, view.loss)
-        if alike and not current and rows.engine == "ranked":
+        if not current and _solves_same(rows, view):
             with suppress(ValueError, PermissionError):  # too little weight, or read-only
                 rows.reanchor(view.anchor)
         return read_off(rows, view) or self._collect(plan)
@@ -175,7 +173,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
     """
     with rows._lock:
         here = rows._state.current_candidates()
-        if here is None or not isinstance(here.engine, Ranked) or not _score_alike(here.view, view):
+        if here is None or not (_solves_same(rows, view) and _score_alike(here.view, view)):
             return None
         engine, own, outer = here.engine, here.suspects().rows, _largest(here, rows._sound().slots, view)
         worst, n = max(own, outer, key=len), len(outer)  # both begin with the largest losses
@@ -190,11 +188,15 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
             engine.remove(worst[n : len(own)])
 
 
+def _solves_same(rows: DynamicCoreset, view: View) -> bool:
+    """Return whether the rows are kept for the problem of a view, in the order of their ranks."""
+    return rows.engine == "ranked" and rows.seed == view.seed and _alike(rows.loss, view.loss)
+
+
 def _score_alike(one: View, view: View) -> bool:
     """Return whether points score the same in one view as in another, with all the features it asks for."""
     n_known, n_asked = (0 if found is None else found.n_columns for found in (one.features, view.features))
-    same = one.seed == view.seed and _alike(one.loss, view.loss) and _alike(one.sampler, view.sampler)
-    return n_known >= n_asked and same and same_anchor(one.anchor, view.anchor)
+    return n_known >= n_asked and _alike(one.sampler, view.sampler) and same_anchor(one.anchor, view.anchor)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -325,6 +327,7 @@ class Federation:
         ValueError
             If there are no rows, or too few for an anchor; nothing is changed.
         """
+        # no plan reveals which rows an anchor was found on: those of other sites
         bare = _without_ids(anchor) if isinstance(anchor, Anchor) else anchor
         found = finish(self._ask_all(_with_settings(self._first, given=bare)))
         assert isinstance(found, Plan)

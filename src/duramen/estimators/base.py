@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar
@@ -94,18 +95,15 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Self = TypeVar("_Self", bound="RobustEstimator")
 
 
-def atomic(fit: _Method) -> _Method:
+def atomic(change: _Method) -> _Method:
     """Make a method such as ``fit`` leave the estimator unchanged if it fails."""
 
-    @wraps(fit)
+    @wraps(change)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
-        before = dict(self.__dict__)
-        try:
-            return fit(self, *arguments, **named)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        changed = copy(self)
+        change(changed, *arguments, **named)
+        self.__dict__ = changed.__dict__
+        return self
 
     return wrapped  # type: ignore[return-value]
 

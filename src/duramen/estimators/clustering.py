@@ -33,7 +33,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         return self._settings_of(self._loss(check_count("n_clusters", self.n_clusters)))
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
-        k, found = settings.loss.n_centres, max(1, len(data.profile.distinct))
+        k, points = settings.loss.n_centres, data.points or data.sample(settings)
+        found = max(1, len(distinct_rows(points.X, np.arange(len(points)), k)))
         if data.n_rows < k:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"

@@ -25,7 +25,6 @@ from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
-from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import Solution, solve_quietly
@@ -118,52 +117,45 @@ def weighted_median(values: Array, weights: Array) -> float:
 
 
 class Profiler:
-    """What a fit must know about all rows before it begins: a reducer.
+    """The classes and their weights, and the first pass of a coreset over rows out of core: a reducer.
 
     Attributes
     ----------
     classes, class_weights : arrays
         The labels that there are and their weights, for a loss that has classes.
-    distinct : array
-        As many distinct rows as the loss has centres, if there are.
     first_pass : Summarizer, then Summary, or None
-        The first pass of a coreset, where rows are out of core.
     """
 
     def __init__(self, loss: Loss, make_first: Callable[[], Summarizer] | None = None) -> None:
-        self._has_classes, self._n_distinct = loss.has_classes, loss.n_centres if loss.has_centres else 0
+        self._has_classes = loss.has_classes
         self.classes: Any = ()
         self.class_weights: Any = ()
-        self.distinct: Any = ()
         self.first_pass: Any = make_first and make_first()
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         if self.first_pass is not None:
             self.first_pass.add(points, before)
-        self._add(points.y if self._has_classes else (), points.weights, points.X)
+        if self._has_classes:
+            self._add_classes(points.y, points.weights)
 
     def absorb(self, other: Profiler) -> None:
-        if self.first_pass is not None:
-            self.first_pass.absorb(other.first_pass)
-        self._add(other.classes, other.class_weights, other.distinct)
+        self.first_pass.absorb(other.first_pass)
+        if len(other.classes):
+            self._add_classes(other.classes, other.class_weights)
 
     def summary(self) -> Profiler:
-        self.first_pass = self.first_pass and self.first_pass.summary()
+        self.first_pass = self.first_pass.summary()
         return self
 
-    def _add(self, labels: Any, weights: Any, X: Any) -> None:
-        if len(labels):
-            _check_classes(labels)
-            if len(self.classes):
-                labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
-            try:
-                self.classes, codes = np.unique(labels, return_inverse=True)
-            except TypeError:
-                raise _mixed(labels) from None
-            self.class_weights = np.bincount(codes, weights)
-        if len(self.distinct) < self._n_distinct and len(X):
-            both = np.concatenate([self.distinct, X]) if len(self.distinct) else X
-            self.distinct = distinct_rows(both, np.arange(len(both)), self._n_distinct)
+    def _add_classes(self, labels: Any, weights: Any) -> None:
+        _check_classes(labels)
+        if len(self.classes):
+            labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
+        try:
+            self.classes, codes = np.unique(labels, return_inverse=True)
+        except TypeError:
+            raise _mixed(labels) from None
+        self.class_weights = np.bincount(codes, weights)
 
 
 def _check_classes(labels: Array) -> None:
@@ -266,9 +258,10 @@ def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
 class AllRows:
     """All rows to fit on, in memory or in a source, and their profile.
 
-    ``points`` are the rows in memory, and ``X`` these with those of weight zero, which ``n_rows`` counts, too.
-    ``first_pass`` is the first pass of a coreset over the rows of a source, ``classes`` are names of its labels,
-    if they are numbers of classes, and ``feature_names`` those of its columns, if they are all text.
+    ``points`` are the rows in memory, and ``X`` these with those of weight zero, which ``n_rows``
+    counts, too. ``first_pass`` is the first pass of a coreset over the rows of a source, ``classes``
+    are names of its labels, if they are numbers of classes, and ``feature_names`` those of its
+    columns, if they are all text.
     """
 
     profile: Profiler
@@ -366,7 +359,7 @@ class Trial(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """A solution, the coreset it was found on, None after a fit to all rows, its size, and the sizes tried."""
+    """A solution, its coreset (None after a fit to all rows), the requested size, and the sizes tried."""
 
     solution: Solution
     coreset: Coreset | None
