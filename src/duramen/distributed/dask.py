@@ -81,26 +81,19 @@ def robust_coreset(
     -------
     Coreset
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming what is wrong and what to do. An error on a worker begins with
-        the partition's name, and numbers rows within it.
-
     Notes
     -----
-    It runs where ``dask.compute`` would: on the cluster of the active client, or on
-    a scheduler of this machine. There are two passes, and one before them that
-    counts the rows of a frame by one column (not if ids are given). Each pass computes the
-    partitions again: call ``persist()`` first where that is expensive and they fit in
-    the cluster's memory. Only summaries travel. However large a partition is, its
-    summary has at most 20,000 rows in the first pass, and in the second ``size`` rows
-    (per layer, with the layered sampler) and the rows that may be suspected, no
-    more than are suspected in total. Each task uses one thread.
+    It runs where ``dask.compute`` would: on the cluster of the active client, or on a scheduler of this
+    machine. There are two passes, and one before them that counts the rows of a frame by one column (not
+    if ids are given). Each pass computes the partitions again: call ``persist()`` first where that is
+    expensive and they fit in the cluster's memory. Only summaries travel. However large a partition is,
+    its summary has at most 20,000 rows in the first pass, and in the second ``size`` rows (per layer,
+    with the layered sampler) and the rows that may be suspected, no more than are suspected in total.
+    Each task uses one thread. An error on a worker names the partition, and numbers rows within it.
 
-    Dask configures its workers to return memory to the system at once, which may take as
-    long as the work itself. ``MALLOC_TRIM_THRESHOLD_=536870912`` together with
-    ``MALLOC_MMAP_THRESHOLD_=536870912`` in their environment lets them keep it.
+    Dask configures its workers to return memory to the system at once, which may take as long as the work
+    itself. ``MALLOC_TRIM_THRESHOLD_=536870912`` together with ``MALLOC_MMAP_THRESHOLD_=536870912`` in
+    their environment lets them keep it.
 
     Examples
     --------
@@ -123,8 +116,7 @@ def robust_coreset(
     source = DaskSource(
         data, features, label=label, y=y, weight=weight, sample_weight=sample_weight, id=id, ids=ids
     )
-    names = None if source.names is None else [str(name) for name in source.names]
-    first = plan(loss=loss, columns=names, **settings)
+    first = plan(loss=loss, columns=source.names and list(map(str, source.names)), **settings)
     if loss.needs_labels and not source.gives("label"):
         raise ValueError(f"{loss!r} needs labels; pass label= for a frame, or y, one label per row")
     source.number_rows()
@@ -162,7 +154,7 @@ class DaskSource:
     classes = None
 
     def __init__(self, data: Any, features: Iterable[Any] | None = None, **given: Any) -> None:
-        self._given = {name: value for name, value in given.items() if value is not None}
+        self._given = {name for name, value in given.items() if value is not None}
         named = {role: given.get(role) for role in _COLUMNS}
         self.names: tuple[Any, ...] | None = None
         self.rows: list[range] | None = None
@@ -344,7 +336,7 @@ def _reduce_partition(shared: Any, place: str, rows: range | None, blocks: Seque
                 reducer.add(points.take(slice(start, start + _BATCH)), before=start)
         except ValueError:
             names = read.args[0]
-            refuse_nonfinite(points.X, names=names and [str(name) for name in names])  # names the column
+            refuse_nonfinite(points.X, names=names and list(map(str, names)))  # names the column
             raise
         return reducer.summary()
 
@@ -419,9 +411,9 @@ def _features(frame: Any, features: Iterable[Any] | None, named: dict[str, Any])
     if features is None:
         roles |= {name: "features" for name in there if name not in roles}
     check_names(where, [name for name in there if name in roles])
-    for name, dtype in zip(there, frame.dtypes, strict=True):
-        if name in roles:
-            _check_type(dtype, f"{roles[name]}={name!r}", whole=roles[name] == "id")
+    dtypes = dict(zip(there, frame.dtypes, strict=True))
+    for name, role in roles.items():
+        _check_type(dtypes[name], f"{role}={name!r}", whole=role == "id")
     chosen = tuple(name for name, role in roles.items() if role == "features")
     if not chosen:
         raise ValueError(f"there is no column left for the features; the frame has {few(there)}")

@@ -1,10 +1,8 @@
 """A federation: the coreset of rows that change on many sites, which share only summaries, merged on demand.
 
-Once there is an anchor, one question to every site is enough. The answers give
-the total weight, and thus how much weight to suspect; sites are asked to send a
-quarter more suspects than were needed last time, and are asked again only if
-that is too little. Every site answers for a single moment, so rows may be
-inserted and deleted at one site while another is asked.
+Once there is an anchor, one question to every site is enough. The answers give the total weight, and thus
+how much weight to suspect; sites are asked to send a quarter more suspects than were needed last time, and
+are asked again only if that is too little. Every site answers for a single moment.
 """
 
 from __future__ import annotations
@@ -76,13 +74,7 @@ class Site:
         return len(self.rows)
 
     def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
-        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Naming the row and what to do; nothing is changed.
-        """
+        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has."""
         if ids is None:
             raise TypeError(
                 "a site cannot number its rows, as other sites may use the same numbers; pass ids that no "
@@ -99,16 +91,11 @@ class Site:
         self.rows.update(ids, X, y, sample_weight)
 
     def summary(self, plan: Plan) -> Summary:
-        """Summarize the current rows, all at one moment.
+        """Summarize the current rows, all at one moment, for the first or the second pass.
 
-        Parameters
-        ----------
-        plan : Plan
-            The plan of the first or the second pass.
-
-        Returns
-        -------
-        Summary
+        The first pass reads all rows. The second one does if its anchor is new: the rows
+        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
+        off the sorted lists.
 
         Raises
         ------
@@ -116,12 +103,6 @@ class Site:
             If the summary would contain more than ``max_rows`` rows.
         TypeError, ValueError
             If the loss does not accept a row.
-
-        Notes
-        -----
-        The first pass reads all rows. The second one does if its anchor is new: the rows
-        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
-        off the sorted lists.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
@@ -268,11 +249,6 @@ class Federation:
     anchor : Anchor or None
         With what the sampler froze; None until the first coreset.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming what is wrong and what to do.
-
     Examples
     --------
     >>> import numpy as np
@@ -316,16 +292,9 @@ class Federation:
             return self._choose()
 
     def reanchor(self, anchor: Any = None) -> None:
-        """Change the anchor to the given one, or to one found on a sample of all rows.
+        """Change the anchor to an Anchor, Ball or array, or to one found on a sample of all rows.
 
-        Parameters
-        ----------
-        anchor : Anchor, Ball or array, optional
-
-        Raises
-        ------
-        ValueError
-            If there are no rows, or too few for an anchor; nothing is changed.
+        If there are too few rows for an anchor, that is a ValueError, and nothing is changed.
         """
         # no plan reveals which rows an anchor was found on: those of other sites
         bare = _without_ids(anchor) if isinstance(anchor, Anchor) else anchor
@@ -377,7 +346,14 @@ class Federation:
                 answers[name] = ask(plan)
         for name, answer in answers.items():
             with _at_site(name):
-                merged.absorb(_read_answer(answer, plan))
+                found = answer.result() if hasattr(answer, "result") else answer
+                if isinstance(found, bytes):
+                    found = Summary.from_bytes(found, plan)
+                if not isinstance(found, Summary):
+                    raise TypeError(
+                        f"return what Site.answer or Site.summary returns; found {type(found).__name__}"
+                    )
+                merged.absorb(found)
         return merged.summary()
 
 
@@ -393,16 +369,6 @@ def _without_ids(anchor: Anchor) -> Anchor:
 def _with_settings(plan: Plan, **settings: Any) -> Plan:
     """Make a plan with some settings of its problem replaced."""
     return replace(plan, problem=replace(plan.problem, **settings), fingerprint="")
-
-
-def _read_answer(answer: Any, plan: Plan) -> Summary:
-    """Wait for an answer, and read it."""
-    found = answer.result() if hasattr(answer, "result") else answer
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        found = Summary.from_bytes(bytes(found), plan)
-    if not isinstance(found, Summary):
-        raise TypeError(f"return what Site.answer or Site.summary returns; found {type(found).__name__}")
-    return found
 
 
 @contextmanager

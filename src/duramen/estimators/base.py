@@ -258,7 +258,7 @@ class RobustEstimator(BaseEstimator):
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._set_parameters(found, data)
-        self._print_sizes(settings)
+        self._print_sizes()
         warn_of(
             fitted.solution,
             type(self).__name__,
@@ -283,10 +283,9 @@ class RobustEstimator(BaseEstimator):
 
         Raises
         ------
-        KeyError
-            If there is no such row; the model does not change.
-        ValueError
-            If the model kept no rows (``updatable=False``), or needs these rows; the model does not change.
+        KeyError, ValueError
+            If there is no such row; if the model kept no rows (``updatable=False``), or needs these rows.
+            The model does not change then.
         """
         live = self._live()
         gone = live.points(ids).ids
@@ -311,8 +310,8 @@ class RobustEstimator(BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            As ``fit`` does, or if the model kept no rows (``updatable=False``), or y holds an unknown
-            class; the model does not change.
+            As ``fit`` does, or if the model kept no rows (``updatable=False``), or a class is unknown.
+            The model does not change then.
         """
         live = self._live()
         before = live.points()
@@ -364,11 +363,7 @@ class RobustEstimator(BaseEstimator):
         """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
 
     def _check_updatable(self, settings: FitSettings) -> None:
-        """Raise TypeError if rows cannot be kept for later changes.
-
-        The coreset of a sampler that does not score points one by one depends on how points arrived:
-        forgetting some of them would leave a trace.
-        """
+        """Raise TypeError if forgetting a row would leave a trace, as the coreset depends on their order."""
         if not isinstance(self.updatable, (bool, np.bool_)):
             raise TypeError(f"updatable={self.updatable!r} must be True or False")
         if self.updatable and DynamicCoreset(**settings.coreset_arguments(2, None)).engine == "tree":
@@ -377,17 +372,12 @@ class RobustEstimator(BaseEstimator):
                 "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
             )
 
-    def _print_sizes(self, settings: FitSettings) -> None:
+    def _print_sizes(self) -> None:
         """Print, with ``verbose``, which size was chosen and why."""
-        if not self.verbose:
-            return
-        name = type(self).__name__
-        for size, error in self.size_trials_:
-            print(
-                f"[{name}] coreset of {size:,} rows: relative standard error {error:.2%} "
-                f"(target: below {settings.tol:.2%})"
-            )
-        print(f"[{name}] fitted on {self.coreset_size_:,} rows; {self.solution_!r}")
+        if self.verbose:
+            for size, error in self.size_trials_:
+                print(f"coreset of {size:,} rows: relative standard error {error:.2%}")
+            print(f"{type(self).__name__} fitted on {self.coreset_size_:,} rows; {self.solution_!r}")
 
     def losses(self, X: Any, y: Any = None) -> Array:
         """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""

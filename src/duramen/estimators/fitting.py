@@ -84,8 +84,7 @@ def seed_of(random_state: Any) -> int:
 
 def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
     """Return points with X, y, weights or ids replaced, unchecked."""
-    here = {name: getattr(points, name) for name in ("X", "y", "weights", "ids")}
-    return WeightedPoints._from_parts(**{**here, **parts})
+    return WeightedPoints._from_parts(**{**vars(points), **parts})
 
 
 def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other classes") -> Array:
@@ -112,19 +111,12 @@ def weighted_median(values: Array, weights: Array) -> float:
     """Return the median of values, each counted by its weight."""
     order = np.argsort(values)
     steps = np.cumsum(weights[order])
-    below, above = np.searchsorted(steps, steps[-1] / 2 * np.array([1 - 1e-12, 1 + 1e-12]))
+    below, above = np.searchsorted(steps / steps[-1], [0.5 - 1e-12, 0.5 + 1e-12])
     return float(values[order[[below, above]]].mean())
 
 
 class Profiler:
-    """The classes and their weights, and the first pass of a coreset over rows out of core: a reducer.
-
-    Attributes
-    ----------
-    classes, class_weights : arrays
-        The labels that there are and their weights, for a loss that has classes.
-    first_pass : Summarizer, then Summary, or None
-    """
+    """The classes and their weights, and the first pass of a coreset over rows out of core: a reducer."""
 
     def __init__(self, loss: Loss, make_first: Callable[[], Summarizer] | None = None) -> None:
         self._has_classes = loss.has_classes
@@ -368,24 +360,20 @@ class FitResult(NamedTuple):
 
 
 def fit(settings: FitSettings, data: AllRows) -> FitResult:
-    """Fit on everything, on a coreset of the requested size, or on one large enough by its own error bars.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As ``robust_coreset`` and ``solve`` do.
-    """
+    """Fit on everything, on a coreset of the requested size, or on one large enough by its own error bars."""
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
-    n, size = data.n_points, settings.coreset_size
-    if is_auto(size):
+    n = data.n_points
+    if is_auto(settings.coreset_size):
         shape = settings.loss.parameter_shape(data.n_columns)
         size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
+    else:
+        size = int(settings.coreset_size)
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
-        core = data.build(settings, int(size), anchor)
+        core = data.build(settings, size, anchor)
         anchor = core.anchor
         if not _is_representative(core, settings.loss):
             if size >= n:
@@ -395,7 +383,7 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
                 )
             size = 4 * size
             continue
-        found = FitResult(_solve(settings, core), core, int(size), trials)
+        found = FitResult(_solve(settings, core), core, size, trials)
         for _ in range(int(settings.n_rounds) - 1 if len(core) < data.n_points else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = found.solution.theta

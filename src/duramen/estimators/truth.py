@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, is_number, refuse_nonfinite
+from duramen.arrays import Array, Rows, is_number, refuse_nonfinite, row_norms
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
 from duramen.estimators.fitting import (
     AllRows,
@@ -89,12 +89,10 @@ class TruthDiscovery(RobustEstimator):
         """Compute the median distance from the medians of the columns."""
         rows, weights = np.asarray(sample.X, dtype=np.float64), sample.weights
         with np.errstate(over="ignore"):
-            gaps = rows - [weighted_median(column, weights) for column in rows.T]
-        largest = float(np.abs(gaps).max())
-        if not np.isfinite(largest):
+            distances = row_norms(rows - [weighted_median(column, weights) for column in rows.T])
+        if not np.isfinite(distances).all():
             raise ValueError("the claims are too far apart for float64; scale them down")
-        distances = np.linalg.norm(gaps / (largest or 1.0), axis=1)
-        return (weighted_median(distances, weights) or float(distances.max())) * largest or 1.0
+        return weighted_median(distances, weights) or float(distances.max()) or 1.0
 
 
 def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
@@ -104,7 +102,7 @@ def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
 def _in_units(X: Array, scale: float) -> Array:
     if scale == 1:
         return X
-    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         units = X / X.dtype.type(scale)
     if not np.isfinite(units).all():
         raise ValueError(f"scale={scale:g} is too small: claims divided by it overflow {X.dtype}")
