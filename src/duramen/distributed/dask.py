@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -242,7 +242,7 @@ class DaskSource:
     def number_rows(self) -> None:
         """Count the rows, in a pass over one column, if they are to be numbered and are not counted yet."""
         if self.rows is None and not self.gives("id"):
-            self._number(self._fetch(_tasks("count-rows", _length, zip(self._counters, strict=True))))
+            self._number(self._fetch(_tasks("count-rows", _length, self._counters)))
 
     def _number(self, lengths: Iterable[int]) -> None:
         self.rows = [range(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
@@ -252,15 +252,13 @@ class DaskSource:
         self.number_rows()
         n, span = len(self), 1
         shared = _dask().delayed((make, self._read), name=f"duramen-plan-{uuid4().hex}", traverse=False)
-        names = map(self._name, range(n))
-        calls = zip(repeat(shared, n), names, self.rows or [None] * n, self._partitions, strict=True)
-        summaries = _tasks(stage, _reduce_partition, calls)
+        rows, places = self.rows or [None] * n, [self._name(number) for number in range(n)]
+        summaries = _tasks(stage, _reduce_partition, places, rows, self._partitions, shared=[shared])
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
             span *= _FAN_IN
-            names = [f"partitions {at} to {min(at + span, n) - 1} of {n}" for at in range(0, n, span)]
-            calls = zip(repeat(shared, len(groups)), names, groups, strict=True)
-            summaries = _tasks(f"{stage}-merge", _merge, calls)
+            places = [f"partitions {at} to {min(at + span, n) - 1} of {n}" for at in range(0, n, span)]
+            summaries = _tasks(f"{stage}-merge", _merge, places, groups, shared=[shared])
         return self._fetch(summaries)[0]
 
     def _name(self, number: int) -> str:
@@ -296,10 +294,13 @@ class PartitionError(Exception):
     """An error in a task, whose argument is the error that names its partitions."""
 
 
-def _tasks(name: str, function: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> list[Any]:
-    """Delay calls, under names that Dask's dashboard groups, numbered in the order of the partitions."""
+def _tasks(
+    name: str, function: Callable[..., Any], *columns: Iterable[Any], shared: Sequence[Any] = ()
+) -> list[Any]:
+    """Delay one call per entry of the columns, under names that Dask's dashboard groups."""
     key, delayed = f"duramen-{name}-{uuid4().hex}", _dask().delayed(function, pure=False, traverse=False)
-    return [delayed(*call, dask_key_name=(key, number)) for number, call in enumerate(calls)]
+    calls = enumerate(zip(*columns, strict=True))
+    return [delayed(*shared, *call, dask_key_name=(key, number)) for number, call in calls]
 
 
 def _read(

@@ -131,7 +131,7 @@ class RobustEstimator(BaseEstimator):
     random_state: Any = None
 
     _BOUNDED = "n_outliers=0"  # the parameter that gives the objective a minimum where it has none
-    _SPARSE = False  # whether rows may be sparse
+    _SPARSE: ClassVar[str | bool] = False  # the form of sparse rows, if they may be so
     _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -191,13 +191,12 @@ class RobustEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._SPARSE and not self.updatable
+        tags.input_tags.sparse = bool(self._SPARSE) and not self.updatable
         return tags
 
     def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
         """Check rows (and labels, passed as y) as scikit-learn does, except for NaN and infinity."""
-        accepted = "csr" if self._SPARSE else False
-        checks |= {"accept_sparse": accepted, "dtype": _FLOATS, "ensure_all_finite": False}
+        checks |= {"accept_sparse": self._SPARSE, "dtype": _FLOATS, "ensure_all_finite": False}
         return validate_data(self, X, reset=reset, **checks)
 
     def _training_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Rows, Array | None]:

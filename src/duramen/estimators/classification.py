@@ -66,7 +66,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     fit_intercept: bool = True
 
     _BOUNDED = "a finite C"
-    _SPARSE = True
+    _SPARSE = "csr"
     _LABELS: ClassVar = {}
 
     def _settings(self) -> FitSettings:

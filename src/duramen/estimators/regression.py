@@ -82,7 +82,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     fit_intercept: bool = True
 
     _BOUNDED = "alpha above 0"
-    _SPARSE = True
+    _SPARSE = "csr"
     _LABELS: ClassVar = {"y_numeric": True}
 
     def _settings(self) -> FitSettings:
