@@ -338,7 +338,7 @@ class Federation:
         answers, merged = {}, Summarizer(plan)
         for name, site in self.sites.items():
             with _at_site(name):
-                ask = site.summary if isinstance(site, Site) else site
+                ask: Any = site.summary if isinstance(site, Site) else site
                 if not callable(ask):
                     raise TypeError(
                         f"a site is a Site, or a function that takes a plan; found {type(site).__name__}"

@@ -315,9 +315,10 @@ class RobustEstimator(BaseEstimator):
         live = self._live()
         before = live.points()
         X, y = self._training_rows(X, y, reset=False)
-        self.absorbed_ids_ = max(self._n_seen, int(before.ids.max()) + 1) + np.arange(X.shape[0])
-        self._n_seen = int(self.absorbed_ids_[-1]) + 1
-        new = self._points(X, y, sample_weight, self.absorbed_ids_)
+        first = max(self._n_seen, int(before.ids.max()) + 1)
+        self._n_seen = first + X.shape[0]
+        self.absorbed_ids_ = np.arange(first, self._n_seen)
+        new = self._points(X, y, sample_weight, first)
         with np.errstate(over="ignore"):
             X = new.X.astype(before.X.dtype, copy=False)
         refuse_nonfinite(X, f"X as {X.dtype}")
@@ -395,12 +396,12 @@ class RobustEstimator(BaseEstimator):
         return -trimmed_sum(losses, weights, z)
 
     @staticmethod
-    def _points(X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> WeightedPoints:
+    def _points(X: Rows, y: Array | None, sample_weight: Any, first_id: int = 0) -> WeightedPoints:
         """Combine rows, labels and weights; drop rows of weight zero."""
         weights = _weights(sample_weight, X)
         if not checked_total(weights):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
-        ids = np.arange(len(weights)) if ids is None else ids
+        ids = first_id + np.arange(len(weights))
         points = WeightedPoints._from_parts(as_rows(X, check_values=False), y, weights, ids)
         return points if weights.all() else points.take(weights > 0)
 

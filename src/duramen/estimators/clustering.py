@@ -106,7 +106,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _fitted_loss(self, k: int) -> Any:
         """Return the loss of the fit with k centres."""
-        return replace(self.solution_.loss, k=k)
+        fitted: Any = self.solution_.loss
+        return replace(fitted, k=k)
 
 
 @dataclass(eq=False, repr=False)

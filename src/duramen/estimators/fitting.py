@@ -152,7 +152,7 @@ class Profiler:
 
 def _check_classes(labels: Array) -> None:
     """Raise ValueError if labels are not classes; the first words are those that scikit-learn expects."""
-    fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else ()
+    fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
     if len(fractions):
         raise ValueError(
             f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
@@ -188,7 +188,7 @@ class TrimmedPass:
     def _keep(self, *rows: Array) -> None:
         """Keep the rows that are set aside of these and earlier ones; no other row can be."""
         both = zip((self.losses, self.weights, self.labels, self.ids), rows, strict=True)
-        losses, weights, labels, ids = map(np.concatenate, both)
+        losses, weights, labels, ids = (np.concatenate(pair) for pair in both)
         kept = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids)
         aside = kept < weights
         self._rest.add_rows(losses[~aside] * weights[~aside])

@@ -131,6 +131,6 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         sample = data.sample(settings)
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
-        nonzero = labels != 0
-        size = weighted_median(np.abs(labels[nonzero]), sample.weights[nonzero]) if nonzero.any() else 1.0
+        weights = sample.weights * (labels != 0)
+        size = weighted_median(np.abs(labels), weights) if weights.any() else 1.0
         return _EFFICIENT * _GAUSSIAN * (spread if spread > _ROUNDING * size else size)
