@@ -19,7 +19,17 @@ from duramen.arrays import Array, Rows, check_count, generator, is_number, is_wh
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
+from duramen.coreset.passes import (
+    Plan,
+    Reducer,
+    ScanSource,
+    Source,
+    Summarizer,
+    Summary,
+    finish,
+    plan,
+    run_passes,
+)
 from duramen.coreset.view import ROWS_A_PARAMETER, anchor_sample
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
@@ -118,11 +128,11 @@ def weighted_median(values: Array, weights: Array) -> float:
 class Profiler:
     """The classes and their weights, and the first pass of a coreset over rows out of core: a reducer."""
 
-    def __init__(self, loss: Loss, make_first: Callable[[], Summarizer] | None = None) -> None:
+    def __init__(self, loss: Loss, first: Plan | None = None) -> None:
         self._has_classes = loss.has_classes
         self.classes: Any = ()
         self.class_weights: Any = ()
-        self.first_pass: Any = make_first and make_first()
+        self.first_pass: Any = first and Summarizer(first)
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         if self.first_pass is not None:
@@ -294,7 +304,7 @@ class AllRows:
         problem = _ANY_LABELS if loss.has_classes else loss
         first = plan(loss=problem, size=2, sampler=settings.sampler, random_state=settings.seed)
         changed = _Changed(source, partial(_prepare, loss=loss))
-        profile = changed.reduce(partial(Profiler, loss, partial(Summarizer, first)), "profile")
+        profile = changed.reduce(partial(Profiler, loss, first), "profile")
         found = profile.first_pass.body
         if not found.n_points:
             raise ValueError("there are no rows with positive weight; at least one is needed")
