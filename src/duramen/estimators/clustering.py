@@ -18,7 +18,6 @@ from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.centres import distinct_rows
 
 
-
 @dataclass(eq=False, repr=False)
 class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, RobustEstimator):
     """A clustering; a subclass adds its loss."""

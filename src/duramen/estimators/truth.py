@@ -10,14 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, Rows, is_number, refuse_nonfinite, row_norms
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import (
-    AllRows,
-    FitSettings,
-    TrimmedPass,
-    is_auto,
-    weighted_median,
-    with_parts,
-)
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_auto, weighted_median, with_parts
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
 
