@@ -134,9 +134,7 @@ def test_a_reader_that_joins_partitions_where_few_columns_are_needed(tmp_path):
         core = dmd.robust_coreset(frame, label="y", features=features, **LOGISTIC)
         assert_same_coreset(core, at_home(table, features))
         if dask.__version__ >= "2025":  # before, nothing could keep them apart
-            assert (
-                len(DaskSource(frame, named={"label": "y"}, features=features)) == 12
-            )  # errors name the user's own
+            assert len(DaskSource(frame, features, label="y")) == 12  # errors name the user's own
 
 
 def test_a_seed_may_be_a_generator():

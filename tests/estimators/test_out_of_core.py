@@ -361,14 +361,14 @@ def test_text_is_not_a_label_of_a_regression(tmp_path):
 
 def test_the_last_pass_keeps_few_rows_however_many_there_are():
     rng, z = np.random.default_rng(0), 50
-    trimmed, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z, cached=False), []
+    trimmed, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
     for number in range(40):
         X = rng.integers(30, size=(500, 1)).astype(float)  # with ties
         trimmed.add(dm.points(X, ids=500 * number + np.arange(500)))
         all_losses.append((X**2).ravel())
-        assert len(trimmed.summary().worst[0]) == z
+        assert len(trimmed.summary().ids) == z
     losses = np.concatenate(all_losses)
-    found, order = trimmed.summary().evaluate(z), np.lexsort((np.arange(20_000), losses))[::-1]
-    np.testing.assert_array_equal(found.outliers, order[:z])
+    found, order = trimmed.summary(), np.lexsort((np.arange(20_000), losses))[::-1]
+    np.testing.assert_array_equal(found.ids, order[:z])
     assert found.trimmed_loss == losses[order[z:]].sum()
-    assert found.threshold == losses[order[z - 1]]
+    assert found.losses[-1] == losses[order[z - 1]]

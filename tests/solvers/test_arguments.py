@@ -104,7 +104,8 @@ def test_what_a_custom_loss_lacks_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("newtn", "names the fitter 'newtn'; expected one of"), ("newton", "needs 'fit_intercept'")]
+    ("name", "message"),
+    [("newtn", "names the fitter 'newtn'; expected one of"), ("newton", "needs 'fit_intercept'")],
 )
 def test_a_fitter_that_does_not_suit_is_named(name, message):
     class Misnamed(Bowl):

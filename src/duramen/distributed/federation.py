@@ -1,24 +1,22 @@
 """A federation: the coreset of rows that change on many sites, which share only summaries, merged on demand.
 
-Once there is an anchor, one question to every site is enough. The answers give
-the total weight, and thus how much weight to suspect; sites are asked to send a
-quarter more suspects than were needed last time, and are asked again only if
-that is too little. Every site answers for a single moment, so rows may be
-inserted and deleted at one site while another is asked.
+Once there is an anchor, one question to every site is enough. The answers give the total weight, and thus
+how much weight to suspect; sites are asked to send a quarter more suspects than were needed last time, and
+are asked again only if that is too little. Every site answers for a single moment.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, Collector, KeyedPoints, form_of
+from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
@@ -26,11 +24,9 @@ from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.errors import prefixed
 from duramen.losses.base import Anchor
-from duramen.points import WeightedPoints
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
@@ -77,17 +73,8 @@ class Site:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        return f"Site of {len(self):,} rows"
-
     def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
-        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Naming the row and what to do; nothing is changed.
-        """
+        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has."""
         if ids is None:
             raise TypeError(
                 "a site cannot number its rows, as other sites may use the same numbers; pass ids that no "
@@ -104,16 +91,11 @@ class Site:
         self.rows.update(ids, X, y, sample_weight)
 
     def summary(self, plan: Plan) -> Summary:
-        """Summarize the current rows, all at one moment.
+        """Summarize the current rows, all at one moment, for the first or the second pass.
 
-        Parameters
-        ----------
-        plan : Plan
-            The plan of the first or the second pass.
-
-        Returns
-        -------
-        Summary
+        The first pass reads all rows. The second one does if its anchor is new: the rows
+        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
+        off the sorted lists.
 
         Raises
         ------
@@ -121,24 +103,18 @@ class Site:
             If the summary would contain more than ``max_rows`` rows.
         TypeError, ValueError
             If the loss does not accept a row.
-
-        Notes
-        -----
-        The first pass reads all rows. The second one does if its anchor is new: the rows
-        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
-        off the sorted lists.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
         with self.rows._lock:
-            summary = self._first_pass(plan) if plan.view.blind else self._second_pass(plan, plan.view)
-        n_rows = sum(map(len, points_in(summary)))
+            body = self._first_pass(plan) if plan.view.blind else self._second_pass(plan)
+        n_rows = sum(len(part.keys) for part in (body.kept, body.suspects) if part is not None)
         if self.max_rows is not None and n_rows > self.max_rows:
             raise PermissionError(
                 f"the summary would have {n_rows:,} rows, but max_rows={self.max_rows:,}; use a "
                 "smaller size, fewer outliers, or an anchor that has all that the sampler freezes"
             )
-        return summary
+        return Summary(plan, body)
 
     def answer(self, plan: Plan | bytes) -> bytes:
         """Return the bytes of the summary for a plan, or for its pickle.
@@ -147,142 +123,107 @@ class Site:
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
 
-    def _first_pass(self, plan: Plan) -> Summary:
-        """Summarize for a first pass; without a sample if the given anchor needs none."""
-        summary = summarize(self._parts(), plan)
-        kept = summary.body.kept
-        if kept is None or complete_view(plan.problem, kept.points) is None:
-            return summary
-        one = kept.take(np.array([0]))  # shows the form of the rows
-        return Summary(plan, replace(summary.body, kept=one))
+    def _first_pass(self, plan: Plan) -> Collected:
+        """Collect a first pass; without a sample if the given anchor needs none."""
+        body = self._collect(plan)
+        if body.kept is None or complete_view(plan.problem, body.kept.points) is None:
+            return body
+        return replace(body, kept=body.kept.take(np.array([0])))  # one row shows the form of all
 
-    def _second_pass(self, plan: Plan, view: View) -> Summary:
-        found = read_off(self.rows, view)
-        if found is None and self._reanchor(view):
-            found = read_off(self.rows, view)
-        return summarize(self._parts(), plan) if found is None else Summary(plan, found)
+    def _second_pass(self, plan: Plan) -> Collected:
+        """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
+        rows, view = self.rows, plan.view
+        current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
+        if not current and _solves_same(rows, view):
+            with suppress(ValueError, PermissionError):  # too little weight, or read-only
+                rows.reanchor(view.anchor)
+        return read_off(rows, view) or self._collect(plan)
 
-    def _reanchor(self, view: View) -> bool:
-        """Score all rows at the view's anchor, if they are for this problem; return whether that was done."""
-        rows, anchor = self.rows, view.anchor
-        matches = rows.engine == "ranked" and rows.seed == view.seed and _are_alike(rows.loss, view.loss)
-        if not matches or (rows.anchor is not None and same_anchor(rows.anchor, anchor)):
-            return False
-        try:
-            rows.reanchor(anchor)
-        except (ValueError, PermissionError):  # too little weight, or read-only
-            return False
-        return True
-
-    def _parts(self) -> Iterator[WeightedPoints]:
-        """Iterate over all rows, in parts small enough to copy."""
+    def _collect(self, plan: Plan) -> Collected:
+        """Collect a pass from all rows, in parts small enough to copy."""
         ids = self.rows.ids
-        for start in range(0, len(ids), _TOGETHER):
-            yield self.rows.points(ids[start : start + _TOGETHER])
-
-
-def points_in(summary: Summary) -> list[WeightedPoints]:
-    """Return the rows that a summary contains."""
-    return [part.points for part in (summary.body.kept, summary.body.suspects) if part is not None]
+        starts = range(0, len(ids), _TOGETHER)
+        return summarize((self.rows.points(ids[start : start + _TOGETHER]) for start in starts), plan).body
 
 
 def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
     """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
 
-    Parameters
-    ----------
-    rows : DynamicCoreset
-    view : View
-        Of the pass.
-
-    Returns
-    -------
-    Collected or None
-        None if anchor, seed, loss or sampler differ, or if a loss is infinite.
-
-    Notes
-    -----
-    Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
+    It is None if anchor, seed, loss or sampler differ, or if a loss is infinite. For m points that may be
+    suspected and s strata it costs O(m d + s size).
     """
     with rows._lock:
         here = rows._state.current_candidates()
-        if here is None or not isinstance(here.engine, Ranked) or not _score_alike(here.view, view):
+        if here is None or not (_solves_same(rows, view) and _score_alike(here.view, view)):
             return None
-        slots, losses, own = rows._sound().slots, here.scores.losses, here.table.n_suspected
-        worst, n = _largest(here, slots, view)
-        if not here.engine.is_finite or not np.isfinite(losses[worst]).all():
+        engine, own, outer = here.engine, here.suspects().rows, _largest(here, rows._sound().slots, view)
+        worst, n = max(own, outer, key=len), len(outer)  # both begin with the largest losses
+        if not engine.is_finite or not np.isfinite(here.scores.losses[worst]).all():
             return None
+        engine.remove(worst[len(own) : n])  # for a moment: the pass may suspect other points
+        engine.add(worst[n : len(own)])
+        try:
+            return _read(rows, here, outer, view)
+        finally:
+            engine.add(worst[len(own) : n])
+            engine.remove(worst[n : len(own)])
 
-        def keyed(which: Array) -> KeyedPoints:
-            which = which[np.argsort(slots.ids[which])]
-            return KeyedPoints(slots.points(which), losses[which], np.zeros(len(which), dtype=np.int8))
 
-        lost, collector = worst[own:n], Collector(view)
-        collector.absorb(_inliers(here, slots, lost, view))
-        collector.release(keyed(lost), sign=-1)
-        collector.release(keyed(worst[n:own]))
-        labels = rows._state.validator.classes if view.loss.classifies else ()
-        return replace(
-            collector.summary(),
-            n_rows=len(slots),
-            form=form_of(slots.points(slots.in_use()[:1])) if len(slots) else None,
-            classes=(min(labels), max(labels)) if labels else (),
-            suspects=keyed(worst[:n]) if n else None,
-        )
+def _solves_same(rows: DynamicCoreset, view: View) -> bool:
+    """Return whether the rows are kept for the problem of a view, in the order of their ranks."""
+    return rows.engine == "ranked" and rows.seed == view.seed and _alike(rows.loss, view.loss)
 
 
 def _score_alike(one: View, view: View) -> bool:
     """Return whether points score the same in one view as in another, with all the features it asks for."""
-    known = view.features is None or (
-        one.features is not None and one.features.n_columns >= view.features.n_columns
-    )
-    same = one.seed == view.seed and _are_alike(one.loss, view.loss) and _are_alike(one.sampler, view.sampler)
-    return known and same and same_anchor(one.anchor, view.anchor)
+    n_known, n_asked = (0 if found is None else found.n_columns for found in (one.features, view.features))
+    return n_known >= n_asked and _alike(one.sampler, view.sampler) and same_anchor(one.anchor, view.anchor)
 
 
-def _are_alike(one: Any, other: Any) -> bool:
+def _alike(one: Any, other: Any) -> bool:
     """Return whether two losses or samplers are equal; custom ones may not define equality."""
-    if one is other or one == other:
-        return True
     try:
-        return type(one) is type(other) and bool(vars(one) == vars(other))
+        return one is other or one == other or (type(one) is type(other) and bool(vars(one) == vars(other)))
     except (TypeError, ValueError):  # it has no such attributes, or arrays among them
         return False
 
 
-def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int]:
-    """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
-
-    These are all points that it may suspect, and all that are suspected here.
-    """
-    enough, weight = view.suspected * (1 + _MARGIN), 0.0
-    parts = [np.empty(0, dtype=np.int64)]
-    for chunk in here.table.order.from_place(np.inf, 2**63, up=False):
-        parts.append(chunk)
-        weight += float(slots.weights[chunk].sum())
-        if weight > enough and sum(map(len, parts)) > here.table.n_suspected:
+def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
+    """Return the slots of the points that the pass may suspect, the largest loss first."""
+    parts, enough, before = [np.empty(0, dtype=np.int64)], view.suspected * (1 + _MARGIN), 0.0
+    for part in here.table.order.from_place(np.inf, 2**63, up=False):
+        sums = np.cumsum(np.append(before, slots.weights[part]))
+        takes = (sums[:-1] < enough) & (here.scores.losses[part] >= view.floor)
+        parts.append(part[takes])
+        if not takes.all():
             break
-    worst = np.concatenate(parts).astype(np.int64)
-    weights = slots.weights[worst]
-    takes = (np.cumsum(weights) - weights < enough) & (here.scores.losses[worst] >= view.floor)
-    n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
-    return worst[: max(n, here.table.n_suspected)], n
+        before = sums[-1]
+    return np.concatenate(parts)
 
 
-def _inliers(here: LiveCandidates, slots: Slots, lost: Array, view: View) -> Collected:
-    """Collect the points of the engine, and enough of the smallest ranks without some points."""
-    engine, strata, kept = here.engine, here.strata(), None
-    weights = ExactSums(len(strata.numbers))
+def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, view: View) -> Collected:
+    """Collect some points as suspects, and the others from the engine, which holds them."""
+    slots, strata, inner = rows._sound().slots, here.strata(), outer[:0]
+    n_strata = len(strata.numbers)
+    if n_strata:
+        inner = here.smallest(np.arange(n_strata), np.full(n_strata, view.settings.by_size.size)).rows
+    collector = Collector(view)
+    collector.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
+    weights, totals = ExactSums(n_strata), None
     for at, number in enumerate(strata.numbers.tolist()):
-        weights.absorb(engine._weights[number], at=[at])
-    if len(strata.numbers):
-        sizes = np.full(len(strata.numbers), view.settings.by_size.size + len(lost))
-        found = engine.smallest(np.arange(len(sizes)), sizes)
-        mine = np.flatnonzero(~np.isin(found.rows, lost))
-        groups = np.zeros(len(mine), dtype=np.intp) if found.groups is None else found.groups[mine]
-        kept = KeyedPoints(slots.points(found.rows[mine]), found.ranks[mine], strata.numbers[groups])
-    totals = None if view.features is None else engine.exact_totals
-    return Collected(0, None, (), None, strata.numbers, strata.counts, weights, totals, kept)
+        weights.absorb(here.engine._weights[number], at=[at])
+    if view.features is not None:
+        totals = here.engine.exact_totals.take(np.arange(view.features.n_columns))
+    labels = rows._state.validator.classes if view.loss.classifies else ()
+    return replace(
+        collector.summary(),
+        n_rows=len(slots),
+        classes=(min(labels), max(labels)) if labels else (),
+        numbers=strata.numbers,
+        counts=strata.counts,
+        weights=weights,
+        totals=totals,
+    )
 
 
 @final
@@ -305,11 +246,8 @@ class Federation:
     ----------
     sites : dict
         Sites may be added and removed; a coreset covers the current sites.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Naming what is wrong and what to do.
+    anchor : Anchor or None
+        With what the sampler froze; None until the first coreset.
 
     Examples
     --------
@@ -333,16 +271,7 @@ class Federation:
         self.sites: dict[Any, Site | Ask] = dict(sites if isinstance(sites, Mapping) else enumerate(sites))
         self._first = plan(**settings)
         self._next: Plan | None = None
-        self._anchor: Anchor | None = None
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """The anchor, with what the sampler froze; None until the first coreset."""
-        return self._anchor
-
-    def __repr__(self) -> str:
-        state = "no anchor yet" if self._next is None else "with an anchor"
-        return f"Federation of {len(self.sites):,} sites: {self._first.problem.loss!r}, {state}"
+        self.anchor: Anchor | None = None
 
     def coreset(self) -> Coreset:
         """Build the coreset of the current rows; the first time, find an anchor too.
@@ -355,29 +284,27 @@ class Federation:
             If a site did not answer; it is named.
         """
         if self._next is None:
-            self._find_anchor(self._first.problem.given)
+            self.reanchor(self._first.problem.given)
         try:
-            core = self._choose()
+            return self._choose()
         except ValueError:  # such as an infinite loss, if more rows must be suspected than before
-            self._find_anchor(self._anchor)
-            core = self._choose()
-        while core is None:
-            core = self._choose()
-        return core
+            self.reanchor(self.anchor)
+            return self._choose()
 
     def reanchor(self, anchor: Any = None) -> None:
-        """Change the anchor to the given one, or to one found on a sample of all rows.
+        """Change the anchor to an Anchor, Ball or array, or to one found on a sample of all rows.
 
-        Parameters
-        ----------
-        anchor : Anchor, Ball or array, optional
-
-        Raises
-        ------
-        ValueError
-            If there are no rows, or too few for an anchor; nothing is changed.
+        If there are too few rows for an anchor, that is a ValueError, and nothing is changed.
         """
-        self._find_anchor(anchor)
+        # no plan reveals which rows an anchor was found on: those of other sites
+        bare = _without_ids(anchor) if isinstance(anchor, Anchor) else anchor
+        found = finish(self._ask_all(_with_settings(self._first, given=bare)))
+        assert isinstance(found, Plan)
+        view, shared = found.view, _without_ids(found.view.anchor)
+        features = view.features and replace(view.features, anchor=shared)
+        plan = replace(found, first_pass=None, view=replace(view, anchor=shared, features=features))
+        self._next = _with_room(plan, view.suspected, view.floor)
+        self.anchor = replace(view.anchor, ids=anchor.ids) if isinstance(anchor, Anchor) else view.anchor
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
@@ -386,39 +313,23 @@ class Federation:
         if self._next is not None:
             self._next = _with_settings(self._next, n_outliers=n_outliers)
 
-    def _find_anchor(self, given: Any) -> None:
-        """Plan to collect the rows that may be suspected, as seen from the given anchor or one that is found.
-
-        No plan reveals which rows an anchor was found on: those of other sites.
-        """
-        bare = _without_ids(given) if isinstance(given, Anchor) else given
-        found = finish(self._ask_all(_with_settings(self._first, given=bare)))
-        assert isinstance(found, Plan)
-        view, anchor = found.view, _without_ids(found.view.anchor)
-        features = None if view.features is None else replace(view.features, anchor=anchor)
-        plan = replace(found, first_pass=None, view=replace(view, anchor=anchor, features=features))
-        self._next = _with_room(plan, view.suspected, view.floor)
-        self._anchor = replace(view.anchor, ids=given.ids) if isinstance(given, Anchor) else view.anchor
-
-    def _choose(self) -> Coreset | None:
-        """Ask all sites, and plan to ask again; return the coreset, unless they sent too few suspects."""
+    def _choose(self) -> Coreset:
+        """Ask all sites, again if they sent too few suspects, and plan the next question."""
         assert self._next is not None
         plan, body = self._next, self._ask_all(self._next).body
         if not body.n_points:
             body.sample()  # raises an error that says why
-        total, sent = body.total, body.suspects
+        total, sent = body.total, 0.0 if body.suspects is None else body.suspects.points.total_weight
         suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
-        all_sent, sent_weight = not len(body.numbers), 0.0 if sent is None else sent.points.total_weight
-        if suspected and not all_sent and sent_weight < suspected * (1 + _MARGIN):
+        if suspected and len(body.numbers) and sent < suspected * (1 + _MARGIN):
             self._next = _with_room(plan, suspected)
-            return None
+            return self._choose()
         exact = replace(plan, first_pass=body).with_view(suspected=suspected, floor=-np.inf)
         core = finish(Summary(exact, body))
         assert isinstance(core, Coreset)
-        self._next = _with_room(
-            plan, suspected, -np.inf if sent is None or all_sent else float(sent.keys.min())
-        )
-        return replace(core, anchor=self._anchor)
+        floor = float(body.suspects.keys.min()) if body.suspects and len(body.numbers) else -np.inf
+        self._next = _with_room(plan, suspected, floor)
+        return replace(core, anchor=self.anchor)
 
     def _ask_all(self, plan: Plan) -> Summary:
         """Ask all sites, and merge their answers."""
@@ -427,10 +338,22 @@ class Federation:
         answers, merged = {}, Summarizer(plan)
         for name, site in self.sites.items():
             with _at_site(name):
-                answers[name] = _ask(site, plan)
+                ask: Any = site.summary if isinstance(site, Site) else site
+                if not callable(ask):
+                    raise TypeError(
+                        f"a site is a Site, or a function that takes a plan; found {type(site).__name__}"
+                    )
+                answers[name] = ask(plan)
         for name, answer in answers.items():
             with _at_site(name):
-                merged.absorb(_read_answer(answer, plan))
+                found = answer.result() if hasattr(answer, "result") else answer
+                if isinstance(found, bytes):
+                    found = Summary.from_bytes(found, plan)
+                if not isinstance(found, Summary):
+                    raise TypeError(
+                        f"return what Site.answer or Site.summary returns; found {type(found).__name__}"
+                    )
+                merged.absorb(found)
         return merged.summary()
 
 
@@ -446,24 +369,6 @@ def _without_ids(anchor: Anchor) -> Anchor:
 def _with_settings(plan: Plan, **settings: Any) -> Plan:
     """Make a plan with some settings of its problem replaced."""
     return replace(plan, problem=replace(plan.problem, **settings), fingerprint="")
-
-
-def _ask(site: Any, plan: Plan) -> Any:
-    if isinstance(site, Site):
-        return site.summary(plan)
-    if callable(site):
-        return site(plan)
-    raise TypeError(f"a site is a Site, or a function that takes a plan; found {type(site).__name__}")
-
-
-def _read_answer(answer: Any, plan: Plan) -> Summary:
-    """Wait for an answer, and read it."""
-    found = answer.result() if hasattr(answer, "result") else answer
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        found = Summary.from_bytes(bytes(found), plan)
-    if not isinstance(found, Summary):
-        raise TypeError(f"return what Site.answer or Site.summary returns; found {type(found).__name__}")
-    return found
 
 
 @contextmanager

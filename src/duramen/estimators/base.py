@@ -1,12 +1,12 @@
-"""The base class of the estimators: common parameters, validation, fitted attributes, forget and absorb."""
+"""The base class of the estimators: common parameters and attributes, fit, forget and absorb."""
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -21,8 +21,7 @@ from duramen.estimators.fitting import (
     AllRows,
     FitResult,
     FitSettings,
-    LossesAtSolution,
-    Needs,
+    TrimmedPass,
     fit,
     is_out_of_core,
     refit,
@@ -30,7 +29,7 @@ from duramen.estimators.fitting import (
     with_parts,
 )
 from duramen.losses.base import Loss
-from duramen.points import WeightedPoints, checked_weights
+from duramen.points import WeightedPoints, checked_total
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
@@ -38,24 +37,73 @@ from duramen.trimming import outlier_weight, trimmed_sum
 N_OUTLIERS = 0.02
 """The default of ``n_outliers``; those of the other common parameters are in :class:`RobustEstimator`."""
 
+_PARAMETERS = """n_outliers : float
+        How much to set aside: a count (1 or more), or a fraction (below 1) of
+        all rows; by weight, where there are weights.
+    coreset_size : int, "auto" or None
+        How many weighted rows to fit on. "auto" starts from 1,000, or 50 per
+        parameter if that is more, and grows until the relative standard error of
+        the objective is below ``tol``; ``coreset_size_`` is the result. None fits
+        on all rows.
+    sampler : str or Sampler
+        "auto", "leverage", "sensitivity", "layered", "uniform", or a custom sampler.
+    n_init : int
+        How many starts to solve from on the coreset; the best solution is kept. They
+        cost little there, and the centres of a clustering depend strongly on them.
+    n_rounds : int
+        How many times to build the coreset, each time around the last solution. The
+        second round undoes most of the overfitting to few rows, at the cost of one
+        more pass over the data.
+    max_iter : int
+        The maximum number of iterations of the solver.
+    tol : float
+        For ``coreset_size="auto"``.
+    verbose : bool
+        Whether to print the sizes tried and the solver's result.
+    updatable : bool
+        Whether to keep the rows in a dynamic coreset (``dynamic_``), so that
+        ``forget`` and ``absorb`` work. It copies the rows, which must be dense.
+    random_state : None, int, numpy Generator or RandomState"""
+
+_ATTRIBUTES = """outliers_ : array of int
+        The rows of the training data that the solution sets aside, the largest
+        loss first. A part of the last one may be kept. Absorbed rows are named by
+        their ids.
+    threshold_ : float
+        The smallest loss among them.
+    objective_ : Estimate
+        f_z at the solution with its error bar, from the coreset alone. The solution
+        minimises the loss of the coreset: expect a little more on the data.
+    trimmed_loss_ : float
+        f_z at the solution over all training rows, exactly.
+    coreset_ : Coreset or None
+    coreset_size_ : int
+        The number of rows that the model was fitted on.
+    size_trials_ : list of (size, relative_error)
+        The sizes that ``coreset_size="auto"`` tried.
+    solution_ : Solution
+    dynamic_ : DynamicCoreset
+        With ``updatable=True``: the rows, in a coreset that follows them.
+    absorbed_ids_ : array of int
+        After ``absorb``: the ids of the new rows.
+    n_iter_, n_features_in_, feature_names_in_
+        As in scikit-learn."""
+
 _FLOATS = (np.float64, np.float32)
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Self = TypeVar("_Self", bound="RobustEstimator")
 
 
-def atomic(fit: _Method) -> _Method:
+def atomic(change: _Method) -> _Method:
     """Make a method such as ``fit`` leave the estimator unchanged if it fails."""
 
-    @wraps(fit)
+    @wraps(change)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
-        before = dict(self.__dict__)
-        try:
-            return fit(self, *arguments, **named)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        changed = copy(self)
+        change(changed, *arguments, **named)
+        self.__dict__ = changed.__dict__
+        return self
 
     return wrapped  # type: ignore[return-value]
 
@@ -64,9 +112,10 @@ def atomic(fit: _Method) -> _Method:
 class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
 
-    A subclass is a dataclass whose fields are its parameters, besides those here. It
-    turns them into :class:`FitSettings`, and theta into attributes; the fit itself is in
-    :mod:`duramen.estimators.fitting`.
+    A subclass is a dataclass whose fields are its parameters, besides those here. It turns them into
+    :class:`FitSettings`, adapts these to the data, and turns theta into attributes; the fit itself is in
+    :mod:`duramen.estimators.fitting`. In its docstring, ``{parameters}`` and ``{attributes}`` stand for the
+    common ones.
     """
 
     n_outliers = N_OUTLIERS  # a field of each subclass, since its position in the signature differs
@@ -82,35 +131,72 @@ class RobustEstimator(BaseEstimator):
     random_state: Any = None
 
     _BOUNDED = "n_outliers=0"  # the parameter that gives the objective a minimum where it has none
-    _SPARSE = False  # whether rows may be sparse
+    _SPARSE: ClassVar[str | bool] = False  # the form of sparse rows, if they may be so
     _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
 
-    def _settings(
-        self, loss: Loss, l2: float = 0.0, *, classes: bool = False, distinct: int = 0
-    ) -> FitSettings:
-        return FitSettings(
-            loss,
-            n_outliers=self.n_outliers,
-            size=self.coreset_size,
-            tol=self.tol,
-            sampler=self.sampler,
-            l2=l2,
-            n_starts=self.n_init,
-            n_rounds=self.n_rounds,
-            max_iter=self.max_iter,
-            seed=seed_of(self.random_state),
-            needs=Needs(self._LABELS is not None, self._SPARSE, classes, distinct),
-        )
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        described = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS)
+        cls.__doc__ = described.replace("{attributes}", _ATTRIBUTES)
+
+    @atomic
+    def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix (n, d); a scan or a Dask collection
+            Only linear models take sparse rows. Data that does not fit in memory is the result of
+            :func:`duramen.scan`, or a Dask DataFrame or array; the model is the same as with all rows
+            in memory, but a clustering has no ``labels_``: call ``predict`` on batches.
+        y : array (n,)
+            Numbers, or classes: integers, strings, booleans; clusterings and :class:`TruthDiscovery` ignore
+            it. With a Dask collection, a Dask array or Series of numbers; with a scan, leave it out and
+            pass ``label=`` to the scan.
+        sample_weight : array (n,), optional
+            A row of weight w counts as w rows. With a Dask collection, a Dask array or
+            Series; with a scan, leave it out and pass ``weight=`` to the scan.
+
+        Notes
+        -----
+        Data that does not fit in memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
+        more for each further size that ``coreset_size="auto"`` tries (one more
+        if a coreset missed a class or if ``delta="auto"``; one over a column of a Dask DataFrame, to
+        count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
+        numbers for each outlier; if ``tol`` needs more than half of the rows, the
+        coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
+        hold all rows, and are refused.
+        """
+        settings = self._settings()
+        data = self._collect(X, y, sample_weight, settings)
+        self._fit(*self._adapt(settings, data))
+        return self
+
+    @abstractmethod
+    def _settings(self) -> FitSettings:
+        """Check the parameters, and return the settings of a fit."""
+
+    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+        """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
+        return settings, data
+
+    @abstractmethod
+    def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
+        """Set the attributes specific to this estimator, from ``solution_`` and the losses of all rows."""
+
+    def _settings_of(self, loss: Loss, l2: float = 0.0) -> FitSettings:
+        names = ("n_outliers", "coreset_size", "sampler", "n_init", "n_rounds", "max_iter", "tol")
+        given = {name: getattr(self, name) for name in names}
+        return FitSettings(loss, l2, seed_of(self.random_state), **given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._SPARSE and not self.updatable
+        tags.input_tags.sparse = bool(self._SPARSE) and not self.updatable
         return tags
 
     def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
         """Check rows (and labels, passed as y) as scikit-learn does, except for NaN and infinity."""
-        accepted = "csr" if self._SPARSE else False
-        checks |= {"accept_sparse": accepted, "dtype": _FLOATS, "ensure_all_finite": False}
+        checks |= {"accept_sparse": self._SPARSE, "dtype": _FLOATS, "ensure_all_finite": False}
         return validate_data(self, X, reset=reset, **checks)
 
     def _training_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Rows, Array | None]:
@@ -130,8 +216,8 @@ class RobustEstimator(BaseEstimator):
             delattr(self, name)  # of an earlier fit
         if not is_out_of_core(X):
             rows, labels = self._training_rows(X, y, reset=True)
-            return AllRows.in_memory(self._points(rows, labels, sample_weight), settings.needs, rows.shape[0])
-        if self.updatable or settings.size is None:
+            return AllRows.in_memory(self._points(rows, labels, sample_weight), settings.loss, rows)
+        if self.updatable or settings.coreset_size is None:
             raise TypeError(
                 "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
                 "collection; leave them out, or pass arrays"
@@ -154,28 +240,24 @@ class RobustEstimator(BaseEstimator):
         fitted = fit(settings, data)
         if self.updatable:
             self.dynamic_ = _as_dynamic(settings, data, fitted)
-            self._fitted_settings = settings
-            self._n_seen = data.n_rows
+            self._fitted_settings, self._n_seen = settings, data.n_rows
         self._set(fitted, data, settings)
 
     def _set(self, fitted: FitResult, data: AllRows, settings: FitSettings) -> None:
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
-        core = fitted.coreset
+        core, self.solution_, self.size_trials_ = fitted.coreset, fitted.solution, fitted.trials
         if core is not None and hasattr(self, "feature_names_in_"):
-            core = replace(core, columns=tuple(str(name) for name in self.feature_names_in_))
+            core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
         self.coreset_size_ = data.n_points if core is None else len(core)
-        self.size_trials_ = fitted.trials
-        self.solution_ = fitted.solution
-        found = data.evaluate(settings, fitted.solution.theta)
-        self.trimmed_loss_ = found.trimmed_loss
-        self.outliers_ = found.outliers
-        self.threshold_ = found.threshold
-        exactly = Estimate.of(found.trimmed_loss, 0.0)
-        self.objective_ = exactly if core is None else core.estimate(fitted.solution.theta)
+        theta = fitted.solution.theta
+        found = data.evaluate(settings, theta)
+        self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
+        self.threshold_ = float(found.losses.min(initial=np.inf))
+        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._set_parameters(found, data)
-        self._print_sizes(fitted, settings)
+        self._print_sizes()
         warn_of(
             fitted.solution,
             type(self).__name__,
@@ -183,10 +265,6 @@ class RobustEstimator(BaseEstimator):
             bounded=f"pass {self._BOUNDED}, or use fewer outliers or columns",
             stacklevel=6,
         )
-
-    @abstractmethod
-    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        """Set the attributes specific to this estimator, from ``solution_`` and the losses of all rows."""
 
     @atomic
     def forget(self: _Self, ids: Any) -> _Self:
@@ -204,16 +282,13 @@ class RobustEstimator(BaseEstimator):
 
         Raises
         ------
-        KeyError
-            If there is no such row; the model does not change.
-        ValueError
-            If the model kept no rows (``updatable=False``), or needs these rows; the model does not change.
+        KeyError, ValueError
+            If there is no such row; if the model kept no rows (``updatable=False``), or needs these rows.
+            The model does not change then.
         """
         live = self._live()
-        gone = live.points(ids)
-        data = self._profile(live.points(live.ids[~np.isin(live.ids, gone.ids)]))
-        live.delete(gone.ids)
-        self._refit(live, data, undo=lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids))
+        gone = live.points(ids).ids
+        self._refit(live, live.points(live.ids[~np.isin(live.ids, gone)]), partial(live.delete, gone))
         return self
 
     @atomic
@@ -234,33 +309,23 @@ class RobustEstimator(BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            As ``fit`` does, or if the model kept no rows (``updatable=False``), or y holds an unknown
-            class; the model does not change.
+            As ``fit`` does, or if the model kept no rows (``updatable=False``), or a class is unknown.
+            The model does not change then.
         """
         live = self._live()
         before = live.points()
         X, y = self._training_rows(X, y, reset=False)
-        ids = max(self._n_seen, int(before.ids.max()) + 1) + np.arange(X.shape[0])
-        new = self._as_fitted(self._points(X, y, sample_weight, ids), before.X.dtype)
-        data = self._profile(WeightedPoints.concat([before, new]))
-        live.insert(new.X, new.y, new.weights, new.ids)
-        rebuild = len(before) <= live.size < len(live)
-        self._refit(live, data, undo=lambda: live.delete(new.ids), rebuild=rebuild)
-        self.absorbed_ids_ = ids
-        self._n_seen = int(ids[-1]) + 1
+        first = max(self._n_seen, int(before.ids.max()) + 1)
+        self._n_seen = first + X.shape[0]
+        self.absorbed_ids_ = np.arange(first, self._n_seen)
+        new = self._points(X, y, sample_weight, first)
+        with np.errstate(over="ignore"):
+            X = new.X.astype(before.X.dtype, copy=False)
+        refuse_nonfinite(X, f"X as {X.dtype}")
+        X, y = self._as_trained(X, new.y)
+        both = WeightedPoints.concat([before, with_parts(new, X=X, y=y)])
+        self._refit(live, both, partial(live.insert, X, y, new.weights, new.ids))
         return self
-
-    def _profile(self, points: WeightedPoints) -> AllRows:
-        """Profile the rows that a change would leave; raise ValueError if no model can be fitted to them."""
-        if not len(points):
-            raise ValueError("no rows would be left; keep some, or fit again on others")
-        outlier_weight(self._fitted_settings.n_outliers, points.total_weight)
-        data = AllRows.in_memory(points, self._fitted_settings.needs, len(points))
-        self._check_rows_left(data)
-        return data
-
-    def _check_rows_left(self, data: AllRows) -> None:
-        """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
 
     def _live(self) -> DynamicCoreset:
         """Return the rows that ``fit`` kept; raise ValueError if it kept none."""
@@ -272,42 +337,33 @@ class RobustEstimator(BaseEstimator):
             )
         return self.dynamic_
 
-    def _refit(
-        self, live: DynamicCoreset, data: AllRows, undo: Callable[[], Any], *, rebuild: bool = False
-    ) -> None:
-        """Fit to rows that have changed, on a new coreset if the old one no longer suffices.
+    def _refit(self, live: DynamicCoreset, points: WeightedPoints, change: Callable[[], Any]) -> None:
+        """Fit to the points that ``live`` will hold after a change, and make it.
 
-        If that fails, ``undo`` the change; only the anchor's report then counts rows put back as new.
+        If a coreset of the same size and anchor no longer suffices, they are put into a new one.
         """
-        settings, solution, fitted = self._fitted_settings, live.solution, None
-        try:
-            if not rebuild:
-                live.set_outliers(settings.n_outliers)
-                core = None if settings.size is None else live.coreset()
-                fitted = refit(settings, data, core, self.solution_.theta)
-            if fitted is None:
-                fitted = fit(settings, data)
-                self.dynamic_ = _as_dynamic(settings, data, fitted)
-            self.dynamic_._solution = fitted.solution
-            self._set(fitted, data, settings)
-        except BaseException:
-            undo()
-            live._solution = solution
-            raise
+        if not len(points):
+            raise ValueError("no rows would be left; keep some, or fit again on others")
+        settings, fitted = self._fitted_settings, None
+        outlier_weight(settings.n_outliers, points.total_weight)
+        data = AllRows.in_memory(points, settings.loss, points.X)
+        self._check_rows_left(data)
+        if not len(live) <= live.size < len(points):
+            fitted = refit(settings, data, live.size, live.anchor, self.solution_.theta)
+        if fitted is None:
+            fitted = fit(settings, data)
+            self.dynamic_ = _as_dynamic(settings, data, fitted)
+        self._set(fitted, data, settings)
+        if self.dynamic_ is live:
+            change()
+            live.set_outliers(settings.n_outliers)
+            live._solution = self.solution_
 
-    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
-        """Convert new rows to the form in which ``fit`` kept its rows."""
-        with np.errstate(over="ignore"):
-            X = new.X.astype(dtype, copy=False)
-        refuse_nonfinite(X, f"X as {dtype}")
-        return with_parts(new, X=X)
+    def _check_rows_left(self, data: AllRows) -> None:
+        """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
 
     def _check_updatable(self, settings: FitSettings) -> None:
-        """Raise TypeError if rows cannot be kept for later changes.
-
-        The coreset of a sampler that does not score points one by one depends on how points arrived:
-        forgetting some of them would leave a trace.
-        """
+        """Raise TypeError if forgetting a row would leave a trace, as the coreset depends on their order."""
         if not isinstance(self.updatable, (bool, np.bool_)):
             raise TypeError(f"updatable={self.updatable!r} must be True or False")
         if self.updatable and DynamicCoreset(**settings.coreset_arguments(2, None)).engine == "tree":
@@ -316,17 +372,12 @@ class RobustEstimator(BaseEstimator):
                 "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
             )
 
-    def _print_sizes(self, fitted: FitResult, settings: FitSettings) -> None:
+    def _print_sizes(self) -> None:
         """Print, with ``verbose``, which size was chosen and why."""
-        if not self.verbose:
-            return
-        name = type(self).__name__
-        for trial in fitted.trials:
-            print(
-                f"[{name}] coreset of {trial.size:,} rows: relative standard error "
-                f"{trial.relative_error:.2%} (target: below {settings.tol:.2%})"
-            )
-        print(f"[{name}] fitted on {self.coreset_size_:,} rows; {fitted.solution!r}")
+        if self.verbose:
+            for size, error in self.size_trials_:
+                print(f"coreset of {size:,} rows: relative standard error {error:.2%}")
+            print(f"{type(self).__name__} fitted on {self.coreset_size_:,} rows; {self.solution_!r}")
 
     def losses(self, X: Any, y: Any = None) -> Array:
         """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
@@ -345,31 +396,23 @@ class RobustEstimator(BaseEstimator):
         return -trimmed_sum(losses, weights, z)
 
     @staticmethod
-    def _points(X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> WeightedPoints:
+    def _points(X: Rows, y: Array | None, sample_weight: Any, first_id: int = 0) -> WeightedPoints:
         """Combine rows, labels and weights; drop rows of weight zero."""
-        n = X.shape[0]
-        weights = np.ones(n) if sample_weight is None else _weights(sample_weight, X)
-        ids = np.arange(n) if ids is None else ids
-        points = WeightedPoints._from_parts(
-            as_rows(X, check_values=False), y, checked_weights(weights, n), ids
-        )
-        if not weights.any():
+        weights = _weights(sample_weight, X)
+        if not checked_total(weights):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
+        ids = first_id + np.arange(len(weights))
+        points = WeightedPoints._from_parts(as_rows(X, check_values=False), y, weights, ids)
         return points if weights.all() else points.take(weights > 0)
 
 
-def _weights(sample_weight: Any, X: Rows) -> Array:
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+_weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
 
 def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core, points = fitted.coreset, data.points
-    assert points is not None
-    live = DynamicCoreset(
-        # without an anchor it is all points
-        **settings.coreset_arguments(fitted.size or sys.maxsize, None if core is None else core.anchor)
-    )
+    live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
     live.insert(points.X, points.y, points.weights, points.ids)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,10 +12,9 @@ from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
 from duramen.arrays import Array, Rows, is_number
-from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, codes_of, with_parts
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, codes_of, encoded
 from duramen.losses import LogisticLoss, SoftmaxLoss
-from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
 
@@ -29,64 +29,17 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     Parameters
     ----------
-    n_outliers : float
-        How much to set aside: a count (1 or more), or a fraction (below 1) of
-        all rows; by weight, where there are weights.
-    coreset_size : int, "auto" or None
-        How many weighted rows to fit on. "auto" starts from 1,000, or 50 per
-        parameter if that is more, and grows until the relative standard error of
-        the objective is below ``tol``; ``coreset_size_`` is the result. None fits
-        on all rows.
+    {parameters}
     C : float
         As in scikit-learn: the inverse of the penalty. ``np.inf`` means no penalty.
     fit_intercept : bool
-    sampler : str or Sampler
-        "auto", "leverage", "sensitivity", "layered", "uniform", or a custom sampler.
-    n_init : int
-        How many starts to solve from on the coreset; the best solution is kept.
-    n_rounds : int
-        How many times to build the coreset, each time around the last solution. The
-        second round undoes most of the overfitting to few rows, at the cost of one
-        more pass over the data.
-    max_iter : int
-        The maximum number of iterations of the solver.
-    tol : float
-        For ``coreset_size="auto"``.
-    verbose : bool
-        Whether to print the sizes tried and the solver's result.
-    updatable : bool
-        Whether to keep the rows in a dynamic coreset (``dynamic_``), so that
-        ``forget`` and ``absorb`` work. It copies the rows, which must be dense.
-    random_state : None, int, numpy Generator or RandomState
 
     Attributes
     ----------
     classes_ : array (n_classes,)
     coef_ : array (1, d), or (n_classes, d) for more than two classes
     intercept_ : array (1,) or (n_classes,)
-    outliers_ : array of int
-        The rows of the training data that the solution sets aside, the largest
-        loss first. A part of the last one may be kept. Absorbed rows are named by
-        their ids.
-    threshold_ : float
-        The smallest loss among them.
-    objective_ : Estimate
-        f_z at the solution with its error bar, from the coreset alone. The solution
-        minimises the loss of the coreset: expect a little more on the data.
-    trimmed_loss_ : float
-        f_z at the solution over all training rows, exactly.
-    coreset_ : Coreset or None
-    coreset_size_ : int
-        The number of rows that the model was fitted on.
-    size_trials_ : list of (size, relative_error)
-        The sizes that ``coreset_size="auto"`` tried.
-    solution_ : Solution
-    dynamic_ : DynamicCoreset
-        With ``updatable=True``: the rows, in a coreset that follows them.
-    absorbed_ids_ : array of int
-        After ``absorb``: the ids of the new rows.
-    n_iter_, n_features_in_, feature_names_in_
-        As in scikit-learn.
+    {attributes}
 
     See Also
     --------
@@ -113,41 +66,21 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     fit_intercept: bool = True
 
     _BOUNDED = "a finite C"
-    _SPARSE = True
+    _SPARSE = "csr"
     _LABELS: ClassVar = {}
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLogisticRegression:
-        """Fit the model.
+    def _settings(self) -> FitSettings:
+        if not (is_number(self.C) and self.C >= 1e-300):
+            raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
+        return self._settings_of(self._loss(2), l2=1 / float(self.C))
 
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix (n, d); a scan or a Dask collection
-            Data that does not fit in memory is the result of :func:`duramen.scan`, or
-            a Dask DataFrame or array; the model is the same as with all rows in memory.
-        y : array (n,)
-            Classes: integers, strings, booleans. With a Dask collection, a Dask array or
-            Series of numbers; with a scan, leave it out and pass ``label=`` to the scan.
-        sample_weight : array (n,), optional
-            A row of weight w counts as w rows. With a Dask collection, a Dask array or
-            Series; with a scan, leave it out and pass ``weight=`` to the scan.
-
-        Notes
-        -----
-        Data that does not fit in memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
-        more for each further size that ``coreset_size="auto"`` tries (one more
-        if a coreset missed a class; one over a column of a Dask DataFrame, to
-        count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
-        numbers for each outlier; if ``tol`` needs more than half of the rows, the
-        coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
-        hold all rows, and are refused.
-        """
-        settings = self._settings_for(2)
-        data = self._collect(X, y, sample_weight, settings)
-        self.classes_, data = data.with_class_codes()
-        self._check_classes(data, self.n_outliers)
-        self._fit(replace(settings, loss=self._loss(len(self.classes_))), data)
-        return self
+    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+        labels = self.classes_ = data.profile.classes
+        if data.classes is not None:
+            self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
+        self._check_classes(data.profile.class_weights, settings)
+        settings = replace(settings, loss=self._loss(len(labels)))
+        return settings, data.changed(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
@@ -173,30 +106,21 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
 
     def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        return rows, self._codes(y)
-
-    def _codes(self, y: Any) -> Array:
-        codes = codes_of(y, self.classes_)
-        if (codes < 0).any():
-            raise ValueError(
-                f"y holds the class {np.asarray(y).tolist()[np.argmin(codes)]!r}, but the model knows "
-                f"{self.classes_.tolist()}; call fit to learn other classes"
-            )
-        return codes
+        return rows, codes_of(y, self.classes_)
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:
             return LogisticLoss(fit_intercept=self.fit_intercept)
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
-    def _settings_for(self, n_classes: int) -> FitSettings:
-        if not (is_number(self.C) and self.C >= 1e-300):
-            raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
-        return self._settings(self._loss(n_classes), l2=1 / float(self.C), classes=True)
+    def _check_rows_left(self, data: AllRows) -> None:
+        codes, weights = data.profile.classes.astype(np.intp), data.profile.class_weights
+        weights = np.bincount(codes, weights, minlength=len(self.classes_))
+        self._check_classes(weights, self._fitted_settings)
 
-    def _check_classes(self, data: AllRows, n_outliers: float) -> None:
+    def _check_classes(self, weights: Array, settings: FitSettings) -> None:
         """Raise ValueError if there is only one class, none of a class, or n_outliers may be one of two."""
-        weights = data.class_weights(len(self.classes_))
+        self._class_weights, n_outliers = weights, settings.n_outliers
         lightest, least = self.classes_.tolist()[np.argmin(weights)], weights.min()
         if len(weights) < 2:
             raise ValueError(
@@ -213,29 +137,18 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 "pass n_outliers below it"
             )
 
-    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+    def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         parameters, n_columns = np.atleast_2d(self.solution_.theta), data.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
-        padded = np.column_stack([parameters, np.zeros(len(parameters))])  # where there is no intercept
-        self.intercept_ = padded[:, n_columns].copy()
-        self._warn_of_lost_classes(found, data)
-
-    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
-        return with_parts(super()._as_fitted(new, dtype), y=self._codes(new.y))
-
-    def _check_rows_left(self, data: AllRows) -> None:
-        self._check_classes(data, self._fitted_settings.n_outliers)
-
-    def _warn_of_lost_classes(self, outliers: LossesAtSolution, data: AllRows) -> None:
-        weights = data.class_weights(len(self.classes_))
-        codes = outliers.outlier_labels.astype(np.intp)
-        lost_weights = np.bincount(codes, outliers.outlier_weights, minlength=len(weights))
-        lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))  # the two are summed in different orders
+        self.intercept_ = parameters[:, n_columns:].sum(axis=1)  # 0 where there is none
+        weights = self._class_weights  # summed in another order than those of the outliers
+        lost_weights = np.bincount(found.labels.astype(np.intp), found.weights, minlength=len(weights))
+        lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))
         if len(lost):
             warnings.warn(
                 f"all rows of the class {self.classes_.tolist()[lost[0]]!r} were set aside as outliers; "
                 f"pass n_outliers below its weight, {weights[lost[0]]:g}",
-                stacklevel=7,
+                stacklevel=6,
             )

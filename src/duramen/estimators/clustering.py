@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -12,12 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array, check_count
-from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, LossesAtSolution, is_out_of_core
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
-
-_Loss = BregmanLoss | KMeansLoss | KMedianLoss
-_Self = TypeVar("_Self", bound="_Clustering")
+from duramen.losses.centres import distinct_rows
 
 
 @dataclass(eq=False, repr=False)
@@ -30,31 +28,25 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     _LOSS: ClassVar[type[Any]] = KMeansLoss
 
-    @atomic
-    def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
-        """Find the centres.
+    def _settings(self) -> FitSettings:
+        return self._settings_of(self._loss(check_count("n_clusters", self.n_clusters)))
 
-        Parameters
-        ----------
-        X : array or data frame (n, d); a scan or a Dask collection
-            As in :meth:`RobustLogisticRegression.fit`. Out of core there are no
-            ``labels_``: call ``predict`` on batches.
-        y : ignored
-        sample_weight : array (n,), optional
-            As in :meth:`RobustLogisticRegression.fit`.
-        """
-        k = check_count("n_clusters", self.n_clusters)
-        settings = self._settings(self._loss(k), distinct=k)
-        data = self._collect(X, None, sample_weight, settings)
+    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+        k, points = settings.loss.n_centres, data.points or data.sample(settings)
+        found = max(1, len(distinct_rows(points.X, np.arange(len(points)), k)))
         if data.n_rows < k:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"
             )
+        if found < k:
+            warnings.warn(
+                f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the "
+                f"centres beyond those repeat the last one; pass n_clusters={found} or less",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         self._n_asked = k
-        self._fit(replace(settings, loss=self._loss(self._count_clusters(data, k))), data)
-        if data.n_rows > data.n_points:  # rows of weight zero have labels, too
-            self.labels_ = self._nearest(self._rows(X, reset=False))
-        return self
+        return replace(settings, loss=self._loss(found)), data
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
         """Find the centres, and the nearest one of each row in memory: (n,) of int32."""
@@ -71,33 +63,25 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
-        rows = self._new_rows(X)
-        return np.stack([self._distances(centre[None], rows) for centre in self.cluster_centers_], axis=1)
+        rows, loss = self._new_rows(X), self._fitted_loss(1)
+        return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
     def _nearest(self, rows: Array) -> Array:
-        return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
+        centres = self.cluster_centers_
+        return self._fitted_loss(len(centres)).nearest(centres, rows).astype(np.int32)
 
-    def _count_clusters(self, data: AllRows, k: int) -> int:
-        """Return how many clusters there can be, and warn if there are fewer than k."""
-        found = max(1, len(data.profile.distinct))
-        if found < k:
-            warnings.warn(
-                f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the "
-                f"centres beyond those repeat the last one; pass n_clusters={found} or less",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return found
-
-    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+    def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
         numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
         self.cluster_centers_ = self.solution_.theta[order[numbers]]
-        if found.cache is not None:
-            self.labels_ = np.argsort(order)[np.asarray(found.cache)].astype(np.int32)
+        if data.n_rows > data.n_points:  # rows of weight zero have labels, too
+            self.labels_ = self._nearest(data.X)
+        elif found.cache is not None:
+            self.labels_ = np.argsort(order)[found.cache].astype(np.int32)
 
     def _check_rows_left(self, data: AllRows) -> None:
-        k, found = len(self.solution_.theta), len(data.profile.distinct)
+        k = len(self.solution_.theta)
+        found = len(distinct_rows(data.X, np.arange(data.n_rows), min(k + 1, self._n_asked)))
         if found < k:
             raise ValueError(
                 f"{found} distinct rows would be left for {k} clusters; keep more, or fit again with "
@@ -115,17 +99,14 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _loss(self, k: Any) -> _Loss:
+    def _loss(self, k: int) -> Any:
         """Make the loss with k centres."""
         return self._LOSS(k)
 
-    def _fitted_loss(self, k: int | None = None) -> _Loss:
-        """Return the loss of the fit, with all centres or with ``k``."""
+    def _fitted_loss(self, k: int) -> Any:
+        """Return the loss of the fit with k centres."""
         fitted: Any = self.solution_.loss
-        return replace(fitted, k=k or len(self.cluster_centers_))
-
-    def _distances(self, centre: Array, rows: Array) -> Array:
-        return self._fitted_loss(1).values(centre, rows)
+        return replace(fitted, k=k)
 
 
 @dataclass(eq=False, repr=False)
@@ -135,11 +116,7 @@ class RobustKMeans(_Clustering):
     Parameters
     ----------
     n_clusters : int
-    n_outliers, coreset_size, sampler, n_rounds, max_iter, tol, verbose, updatable, random_state
-        As in :class:`RobustLogisticRegression`.
-    n_init : int
-        How many starts to solve from: on a coreset they cost little, and the
-        result depends strongly on them.
+    {parameters}
 
     Attributes
     ----------
@@ -150,8 +127,7 @@ class RobustKMeans(_Clustering):
         ``forget`` or ``absorb``: of each row in ``dynamic_.ids``, in that order.
     inertia_ : float
         The sum of squared distances of the rows that are kept: ``trimmed_loss_``.
-    outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
-        As in :class:`RobustLogisticRegression`.
+    {attributes}
 
     Examples
     --------
@@ -175,8 +151,8 @@ class RobustKMeans(_Clustering):
         """The sum of squared distances of the rows that are kept."""
         return self.trimmed_loss_
 
-    def _distances(self, centre: Array, rows: Array) -> Array:
-        return np.sqrt(super()._distances(centre, rows))
+    def transform(self, X: Any) -> Array:
+        return np.sqrt(super().transform(X))
 
 
 @dataclass(eq=False, repr=False)
@@ -188,14 +164,14 @@ class RobustKMedians(_Clustering):
 
     Parameters
     ----------
-    n_clusters, n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable
-        As in :class:`RobustKMeans`.
-    random_state : None, int, numpy Generator or RandomState
+    n_clusters : int
+    {parameters}
 
     Attributes
     ----------
-    cluster_centers_, labels_, outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_
+    cluster_centers_, labels_ : arrays
         As in :class:`RobustKMeans`.
+    {attributes}
 
     Examples
     --------
@@ -220,13 +196,13 @@ class RobustBregmanClustering(_Clustering):
         "squared" is k-means; "kl", for counts and shares, needs data of 0 or
         more; "itakura-saito", for spectra, positive data. See
         :class:`duramen.BregmanLoss`.
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
-        As in :class:`RobustKMeans`.
+    {parameters}
 
     Attributes
     ----------
-    cluster_centers_, labels_, outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_
+    cluster_centers_, labels_ : arrays
         As in :class:`RobustKMeans`.
+    {attributes}
 
     Examples
     --------
@@ -246,18 +222,14 @@ class RobustBregmanClustering(_Clustering):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = self._is_positive
+        tags.input_tags.positive_only = self.divergence in ("kl", "itakura-saito")
         return tags
-
-    @property
-    def _is_positive(self) -> bool:
-        return isinstance(self.divergence, str) and self.divergence in ("kl", "itakura-saito")
 
     def _rows(self, X: Any, **checks: Any) -> Any:
         rows = super()._rows(X, **checks)
-        if self._is_positive:
+        if self.__sklearn_tags__().input_tags.positive_only:
             check_non_negative(rows, type(self).__name__)
         return rows
 
-    def _loss(self, k: Any) -> BregmanLoss:
+    def _loss(self, k: int) -> BregmanLoss:
         return BregmanLoss(k, self.divergence)

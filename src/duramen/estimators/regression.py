@@ -10,12 +10,14 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from duramen.arrays import Array, check_nonnegative
-from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator
 from duramen.estimators.fitting import (
+    MIN_SIZE,
     AllRows,
     FitSettings,
-    LossesAtSolution,
-    rough_theta,
+    TrimmedPass,
+    fit,
+    is_auto,
     weighted_median,
 )
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, QuantileLoss, SquaredLoss
@@ -38,8 +40,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     loss : {"squared", "huber", "quantile", "poisson"}
         Half the squared residual; Huber's loss of it; its pinball loss; half the Poisson deviance
         of counts with mean ``exp(X @ coef_ + intercept_)``.
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
-        As in :class:`RobustLogisticRegression`.
+    {parameters}
     alpha : float
         Penalty: ``alpha / 2 * |coef|^2`` is added to the sum of losses. With squared
         loss it is the alpha of scikit-learn's Ridge.
@@ -57,8 +58,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     intercept_ : float
     delta_ : float
         With Huber's loss.
-    outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
-        As in :class:`RobustLogisticRegression`.
+    {attributes}
 
     Examples
     --------
@@ -82,28 +82,21 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     fit_intercept: bool = True
 
     _BOUNDED = "alpha above 0"
-    _SPARSE = True
+    _SPARSE = "csr"
     _LABELS: ClassVar = {"y_numeric": True}
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLinearRegression:
-        """Fit the model.
+    def _settings(self) -> FitSettings:
+        check_nonnegative("alpha", self.alpha)
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
+        return self._settings_of(self._loss(1.0 if is_auto(self.delta) else self.delta), l2=float(self.alpha))
 
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix (n, d); a scan or a Dask collection
-            As in :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one more pass.
-        y : array (n,)
-        sample_weight : array (n,), optional
-            As in :meth:`RobustLogisticRegression.fit`.
-        """
-        self._check_parameters()
-        settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        data = self._collect(X, y, sample_weight, settings)
-        if self._measures:
-            settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
-        self._fit(settings, data)
-        return self
+    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+        if self.loss == "huber":
+            measured: Any = self._measure_delta(data, settings) if is_auto(self.delta) else self.delta
+            self.delta_ = float(measured)
+            settings = replace(settings, loss=self._loss(self.delta_))
+        return settings, data
 
     def predict(self, X: Any) -> Array:
         """Predict the label of each row, or the mean of its count: (n,)."""
@@ -121,23 +114,10 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        theta = np.append(self.solution_.theta, 0.0)  # the intercept where there is none
-        self.coef_, self.intercept_ = theta[: data.n_columns], float(theta[data.n_columns])
-        self.__dict__.pop("delta_", None)  # of an earlier fit
-        if self.loss == "huber":
-            loss: Any = self.solution_.loss
-            self.delta_ = float(loss.delta)
-
-    def _check_parameters(self) -> None:
-        check_nonnegative("alpha", self.alpha)
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
-
-    @property
-    def _measures(self) -> bool:
-        """Whether to measure Huber's delta."""
-        return self.loss == "huber" and isinstance(self.delta, str) and self.delta == "auto"
+    def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
+        theta = self.solution_.theta
+        self.coef_ = theta[: data.n_columns].copy()
+        self.intercept_ = float(theta[data.n_columns :].sum())  # 0 where there is none
 
     def _loss(self, delta: Any) -> LinearLoss:
         own = {"huber": {"delta": delta}, "quantile": {"quantile": self.quantile}}.get(self.loss, {})
@@ -146,10 +126,11 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     def _measure_delta(self, data: AllRows, settings: FitSettings) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
-        theta = rough_theta(replace(settings, loss=squared), data)
+        rough = replace(settings, loss=squared, coreset_size=MIN_SIZE, n_rounds=1)
+        theta = fit(rough, data).solution.theta
         sample = data.sample(settings)
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
-        nonzero = labels != 0
-        size = weighted_median(np.abs(labels[nonzero]), sample.weights[nonzero]) if nonzero.any() else 1.0
+        weights = sample.weights * (labels != 0)
+        size = weighted_median(np.abs(labels), weights) if weights.any() else 1.0
         return _EFFICIENT * _GAUSSIAN * (spread if spread > _ROUNDING * size else size)

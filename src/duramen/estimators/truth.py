@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, is_number, refuse_nonfinite
-from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, weighted_median, with_parts
+from duramen.arrays import Array, Rows, is_number, refuse_nonfinite, row_norms
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_auto, weighted_median, with_parts
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
 
@@ -25,8 +25,7 @@ class TruthDiscovery(RobustEstimator):
 
     Parameters
     ----------
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
-        As in :class:`RobustLogisticRegression`.
+    {parameters}
     scale : float or "auto"
         The typical error of an honest source. "auto" is the median distance from
         the medians of the columns; ``scale_`` is the result.
@@ -35,8 +34,8 @@ class TruthDiscovery(RobustEstimator):
     ----------
     truth_ : array (d,)
     scale_ : float
-    outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
-        As in :class:`RobustLogisticRegression`; the coreset and the losses are in units of ``scale_``.
+        The coreset and the losses are in units of it. Rows are copied, unless it is 1.
+    {attributes}
 
     Examples
     --------
@@ -56,26 +55,17 @@ class TruthDiscovery(RobustEstimator):
     _: KW_ONLY
     scale: float | str = "auto"
 
-    @atomic
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TruthDiscovery:
-        """Find the truth.
+    def _settings(self) -> FitSettings:
+        if not (is_auto(self.scale) or (is_number(self.scale) and 0 < float(self.scale) < np.inf)):
+            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+        return self._settings_of(TruthDiscoveryLoss())
 
-        Parameters
-        ----------
-        X : array or data frame (n, d); a scan or a Dask collection
-            One source per row. It is copied, unless ``scale`` is 1.
-        y : ignored
-        sample_weight : array (n,), optional
-            As in :meth:`RobustLogisticRegression.fit`.
-        """
-        settings = self._settings(TruthDiscoveryLoss())
-        measures = self._measures_scale()
-        data = self._collect(X, None, sample_weight, settings)
+    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         if data.points is not None:
             refuse_nonfinite(data.points.X)
-        self.scale_ = self._measure_scale(data.sample(settings)) if measures else float(self.scale)
-        self._fit(settings, data.changed(self._in_units()))
-        return self
+        measured = is_auto(self.scale)
+        self.scale_ = self._measure_scale(data.sample(settings)) if measured else float(self.scale)
+        return settings, data.changed(partial(_scaled, scale=self.scale_))
 
     def reliability(self, X: Any) -> Array:
         """Compute the influence of each source: (n,), 1 within ``scale_`` of the truth, then 1 / t^2."""
@@ -85,33 +75,17 @@ class TruthDiscovery(RobustEstimator):
     def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
         return _in_units(rows, self.scale_), None
 
-    def _in_units(self) -> Change:
-        return partial(_scaled, scale=self.scale_)
-
-    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+    def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         self.truth_ = self.solution_.theta * self.scale_
-
-    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
-        return self._in_units()(super()._as_fitted(new, dtype))
-
-    def _measures_scale(self) -> bool:
-        """Return whether to measure the scale; raise ValueError if it is neither "auto" nor a number."""
-        if isinstance(self.scale, str) and self.scale == "auto":
-            return True
-        if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
-            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
-        return False
 
     def _measure_scale(self, sample: WeightedPoints) -> float:
         """Compute the median distance from the medians of the columns."""
         rows, weights = np.asarray(sample.X, dtype=np.float64), sample.weights
         with np.errstate(over="ignore"):
-            gaps = rows - [weighted_median(column, weights) for column in rows.T]
-        largest = float(np.abs(gaps).max())
-        if not np.isfinite(largest):
+            distances = row_norms(rows - [weighted_median(column, weights) for column in rows.T])
+        if not np.isfinite(distances).all():
             raise ValueError("the claims are too far apart for float64; scale them down")
-        distances = np.linalg.norm(gaps / (largest or 1.0), axis=1)
-        return (weighted_median(distances, weights) or float(distances.max())) * largest or 1.0
+        return weighted_median(distances, weights) or float(distances.max()) or 1.0
 
 
 def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
@@ -121,7 +95,7 @@ def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
 def _in_units(X: Array, scale: float) -> Array:
     if scale == 1:
         return X
-    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         units = X / X.dtype.type(scale)
     if not np.isfinite(units).all():
         raise ValueError(f"scale={scale:g} is too small: claims divided by it overflow {X.dtype}")

@@ -19,6 +19,7 @@ from duramen.solvers.newton import Coordinates
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import Problem, problem_of
 
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """Parameters with a low trimmed objective, and how they were found.
