@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen import certificate
+from duramen import Coreset, Estimate, Solution, certificate, load_coreset, open_store, robust_coreset, solve
 from duramen.arrays import Array, Rows
 from duramen.certificate import Certificate
 from duramen.cli.options import (
@@ -41,8 +41,6 @@ from duramen.cli.options import (
     refuse_options,
 )
 from duramen.cli.output import Fields, Output, bar, fields_of, plain, write
-from duramen.coreset.build import robust_coreset
-from duramen.coreset.coreset import Coreset, Estimate, load_coreset
 from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
 from duramen.files import checksum, replacing
@@ -53,8 +51,6 @@ from duramen.io.scan import TableScan
 from duramen.losses import Loss
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
-from duramen.solvers.solve import Solution, solve
-from duramen.store.store import open_store
 from duramen.text import few
 
 KINDS = {"store": "store", "core": "coreset", "model": "model"}

@@ -10,16 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from duramen import Coreset, LogisticLoss, points, robust_coreset, solve, trimmed_objective
 from duramen.arrays import Array
 from duramen.cli.options import command
 from duramen.cli.output import Fields, bar
-from duramen.coreset.build import robust_coreset
-from duramen.coreset.coreset import Coreset
-from duramen.losses import LogisticLoss
-from duramen.points import points
 from duramen.progress import Bar
-from duramen.solvers.solve import solve
-from duramen.trimming import trimmed_objective
 
 _LOSS = LogisticLoss()
 _HEAD = """\

@@ -18,6 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from duramen import open_store
 from duramen.cli.commands import (
     advance,
     core_facts,
@@ -43,7 +44,6 @@ from duramen.io import Encoding
 from duramen.io.encoding import form_of_ids
 from duramen.io.formats import is_table
 from duramen.io.scan import TableScan
-from duramen.store.store import open_store
 
 StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
 

@@ -252,7 +252,8 @@ class DaskSource:
         self.number_rows()
         n, span = len(self), 1
         shared = _dask().delayed((make, self._read), name=f"duramen-plan-{uuid4().hex}", traverse=False)
-        rows, places = self.rows or [None] * n, [self._name(number) for number in range(n)]
+        places = [self._name(number) for number in range(n)]
+        rows: list[range | None] = [*self.rows] if self.rows else [None] * n
         summaries = _tasks(stage, _reduce_partition, places, rows, self._partitions, shared=[shared])
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
