@@ -250,7 +250,7 @@ def _plant(dyn: dm.DynamicCoreset, bucket: int) -> None:
     assert state is not None
     assert anchor is not None
     dyn._settings = state.settings = replace(dyn._settings, tree=True, bucket_size=bucket)
-    state.restore(anchor, np.array(sorted(state.sample), dtype=np.int64), state.n_sample)
+    state.restore(anchor, np.array(sorted(state.sample), dtype=np.int64))
     state.version += 1
 
 

@@ -342,9 +342,6 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     kept[tied[:n_aside]] = 0.0
     if n_aside < len(tied):
         left, weight = float(heavy[: n_aside + 1].sum()) - excess, heavy[n_aside]
-        if left <= slack:
-            left = 0.0
-        elif weight - left <= slack:
-            left = weight
-        kept[tied[n_aside]] = left
+        if left < weight:  # it is cut
+            kept[tied[n_aside]] = weight if weight - left <= slack < left else left if left > slack else 0.0
     return kept

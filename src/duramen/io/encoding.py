@@ -340,8 +340,8 @@ def learn_encoding(
     found: dict[str | None, Any] = {learner.name: learner.result() for learner in learners}
     for column, part in found.items():
         if part is None:
-            text = "has no value in any row"
-            raise RowError(text, column=column, hint="features", prefix=f"{table.path}: column {column!r} ")
+            error = RowError("has no value in any row", column=column, hint="features")
+            raise error.inside(f"{table.path}: column {column!r} ")
     constant = None if impute is None else 0.0
     encoding = Encoding(
         tuple(found.get(name) or Number(name, constant) for name in used),
@@ -416,8 +416,8 @@ def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
     what = "column" if role in ("feature", "number") else f"the {role}"
     text = "holds {kind}{where}{why}"
-    prefix = f"{table.path}: {what} {name!r} "
-    raise RowError(text, column=name, hint=hint, prefix=prefix, kind=kind.value, where=where, why=why)
+    error = RowError(text, column=name, hint=hint, kind=kind.value, where=where, why=why)
+    raise error.inside(f"{table.path}: {what} {name!r} ")
 
 
 def form_of_ids(table: Table, id: str) -> str:

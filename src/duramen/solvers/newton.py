@@ -80,12 +80,13 @@ def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Arra
     far_rows, middle = round(_ROWS * share), np.zeros(X.shape[1])
     with ignore_overflow():
         if sparse.issparse(X):
-            squares = X[rows].astype(np.float64).tocsc().power(2)
-            every = squares.mean(axis=0)
-            columns = np.repeat(np.arange(len(every)), np.diff(squares.indptr))
-            order = np.lexsort((-squares.data, columns))
-            squares.data[order[np.arange(len(order)) - squares.indptr[columns] < far_rows]] = 0.0
-            near = squares.mean(axis=0)
+            inner = X[rows].astype(np.float64).tocsc()
+            every = inner.power(2).mean(axis=0)
+            columns = np.repeat(np.arange(len(every)), np.diff(inner.indptr))
+            order = np.lexsort((-np.abs(inner.data), columns))
+            inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
+            near = inner.power(2).mean(axis=0)
+            varied = near - inner.mean(axis=0) ** 2
         else:
             values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
             values.sort(axis=1)
@@ -93,8 +94,9 @@ def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Arra
             far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
             far.sort(axis=1)
             near, every = far[:, : max(1, _ROWS - far_rows)].mean(axis=1), far.mean(axis=1)
+            varied = near
         spread = np.ones(len(middle))
-        for candidate in (middle**2, every, near):
+        for candidate in (middle**2, every, near, varied):
             spread = np.where((candidate > 0) & np.isfinite(candidate), candidate, spread)
         return middle, np.sqrt(spread)
 
