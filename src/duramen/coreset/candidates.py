@@ -221,10 +221,12 @@ class Collected:
 
     @property
     def total(self) -> float:
-        """The total weight of all points."""
+        """The total weight of all points; raise ValueError if it is not finite."""
         total = self.weights.total()
         if self.suspects is not None:
             total.add_rows(self.suspects.points.weights)
+        if not np.isfinite(total.values):
+            raise ValueError("weights add up to infinity; scale them down")
         return float(total.values)
 
     @property
@@ -237,9 +239,7 @@ class Collected:
         """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory."""
         if not self.n_rows:
             raise ValueError("there are no points; at least one row is needed")
-        if not np.isfinite(self.total):
-            raise ValueError("weights add up to infinity; scale them down")
-        if self.kept is None:
+        if not self.total or self.kept is None:
             raise ValueError("all weights are zero; pass some positive weights")
         return sample_of(self.kept.points, self.kept.keys)
 
@@ -281,7 +281,7 @@ class Collected:
             require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
             n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
             require(((n_kept > 0) & (n_kept <= counts)).all(), "its counts")
-            require((heavy <= weights.values * (1 + 1e-9)).all(), "the weights of its strata")
+            require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
             kept = kept._replace(strata=numbers[places])
         return cls(n_rows, form, tuple(classes.tolist()), suspects, numbers, counts, weights, totals, kept)
 

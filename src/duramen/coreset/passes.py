@@ -223,7 +223,7 @@ def finish(summary: Summary) -> Plan | Coreset:
             f"the first pass had {first.n_rows:,} rows, {first.n_points:,} of positive weight, and pass "
             f"{plan.number} had {body.n_rows:,} and {body.n_points:,}; every pass must read the same points"
         )
-    z = outlier_weight(plan.problem.n_outliers, first.total)
+    z = outlier_weight(plan.problem.n_outliers, body.total)
     weight = 0.0 if body.suspects is None else body.suspects.points.total_weight
     if view.floor > -np.inf and weight < view.suspected:  # the floor was too high to decide who is suspected
         return replace(plan, number=plan.number + 1).with_view(floor=-np.inf)

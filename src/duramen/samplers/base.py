@@ -592,6 +592,10 @@ class LayeredSampler(RankedSampler):
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Pool the low exponents, and share the size out between the layers."""
         exponents = strata.numbers
+        if exponents.min() < _LOWEST or exponents.max() > _HIGHEST:  # from another machine
+            raise ValueError(
+                f"layers are numbered from {_LOWEST} to {_HIGHEST}; found {exponents.tolist()[:3]}"
+            )
         middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
         mean = float(strata.weights / strata.weights.sum() @ middle)
         lowest = int(np.floor(np.log2(mean) + 1e-9))  # the rounding of sums must not matter
