@@ -44,8 +44,8 @@ def plan(
         The names of the columns, kept in the coreset.
     """
     settings = Settings.of(
-        loss,
-        plan_of(size, None, beta, 0.1, suspects),
+        loss=loss,
+        plan=plan_of(size, None, beta, 0.1, suspects),
         n_outliers=n_outliers,
         sampler=sampler,
         calibrate=calibrate,

@@ -18,8 +18,15 @@ from duramen.arrays import Array
 from duramen.coreset.choose import choose, keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View, anchor_sample, complete_view, find_view, given_anchor, view_from
-from duramen.dynamic.anchoring import LiveSettings
+from duramen.coreset.view import (
+    Settings,
+    View,
+    anchor_sample,
+    complete_view,
+    find_view,
+    given_anchor,
+    view_from,
+)
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.rows import Slots
@@ -48,7 +55,7 @@ class State:
     """
 
     def __init__(
-        self, settings: LiveSettings, validator: RowValidator, n_outliers: float, first_id: int = 0
+        self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)

@@ -23,6 +23,7 @@ from duramen.arrays import (
     Array,
     Rows,
     as_column,
+    check_flag,
     dense_block,
     is_number,
     refuse_nonfinite,
@@ -57,8 +58,7 @@ class PredictorLoss(BuiltInLoss):
     needs_labels = has_predictors = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
+        check_flag("fit_intercept", self.fit_intercept)
 
     @property
     def convex(self) -> bool:
