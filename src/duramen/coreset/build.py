@@ -18,7 +18,6 @@ from duramen.coreset.view import (
     View,
     anchor_sample,
     blind_view,
-    check_points,
     complete_view,
     find_view,
     largest_losses,
@@ -29,7 +28,7 @@ from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, Sampler
-from duramen.trimming import outlier_weight
+from duramen.trimming import check_points, outlier_weight
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product

@@ -24,7 +24,6 @@ from duramen.coreset.view import (
     Settings,
     View,
     check_finite,
-    check_points,
     given_anchor,
     largest_losses,
     sample_of,
@@ -40,6 +39,7 @@ from duramen.samplers.base import (
     ranked_rows,
     smallest_of_groups,
 )
+from duramen.trimming import check_points
 
 
 class KeyedPoints(NamedTuple):

@@ -33,7 +33,7 @@ from duramen.samplers.base import (
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
+from duramen.trimming import checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
     pass
@@ -526,13 +526,6 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     return anchor
 
 
-def check_points(points: WeightedPoints, loss: Loss) -> None:
-    """Raise TypeError or ValueError unless these are points, and labelled if the loss needs labels."""
-    check_points_and_loss(points, loss)
-    if loss.needs_labels and points.y is None:
-        raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
-
-
 def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
     """Raise ValueError unless a custom loss returned one number per point, zero or more."""
     if loss.finds_nonfinite:
@@ -567,9 +560,9 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     )
 
 
-def view_from(settings: Settings, anchor: Anchor, sampler: Sampler, points: WeightedPoints) -> View:
+def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:
     """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
-    features = None
+    sampler, features = settings.sampler_at(anchor, points.n_columns), None
     if settings.calibrate and settings.plan.calibrates and isinstance(sampler, RankedSampler):
         features = calibration_features(settings.loss, anchor, settings.by_size.size, points)
     return View(settings, anchor, sampler, features)
@@ -578,12 +571,9 @@ def view_from(settings: Settings, anchor: Anchor, sampler: Sampler, points: Weig
 def complete_view(settings: Settings, points: WeightedPoints) -> View | None:
     """Return the view from the anchor given, if nothing has to be found or frozen on a sample."""
     anchor = given_anchor(settings.given, settings.loss, points.n_columns)
-    if anchor is None:
+    if anchor is None or not has_frozen(settings.sampler_at(anchor, points.n_columns), anchor):
         return None
-    sampler = settings.sampler_at(anchor, points.n_columns)
-    if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
-        return None
-    return view_from(settings, anchor, sampler, points)
+    return view_from(settings, anchor, points)
 
 
 def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
@@ -618,4 +608,4 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
         if inner.any():
             anchored = replace(anchored, points=sample.with_weights(inner))
         anchor = freeze(sampler, anchored).anchor
-    return view_from(settings, anchor, sampler, sample)
+    return view_from(settings, anchor, sample)

@@ -249,9 +249,8 @@ class State:
         if anchor is None:
             self.total.add_rows(self.slots.weights)
             return
-        sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        self._score_all(view_from(self.settings, anchor, sampler, probe), at_once=True)
+        self._score_all(view_from(self.settings, anchor, probe), at_once=True)
 
     def _move_to(self, view: View, sample: Array) -> None:
         """Score all points from an anchor that was found on a sample."""

@@ -85,8 +85,6 @@ class PredictorLoss(BuiltInLoss):
         return y.astype(dtype, copy=False)
 
     def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
         self.check_labels(y)
         if not self.has_classes:
             return

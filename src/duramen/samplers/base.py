@@ -315,9 +315,9 @@ class Bound(Sampler):
         return points.take_unchecked(found.rows[order], found.weights[order])
 
 
-def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
+def has_frozen(sampler: Sampler, anchor: Anchor) -> bool:
     """Return whether an anchor already keeps all that the sampler would freeze."""
-    if type(sampler).freeze is RankedSampler.freeze:
+    if not isinstance(sampler, RankedSampler) or type(sampler).freeze is RankedSampler.freeze:
         return True
     names = sampler.freezes if _still_holds(sampler, "freezes", "freeze") else None
     return names is not None and set(names) <= set(anchor.frozen)
