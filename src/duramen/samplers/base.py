@@ -198,6 +198,11 @@ class Strata(NamedTuple):
     counts: Array
     weights: Array
 
+    def share_out(self, size: int, groups: Array, factors: Any = 1.0) -> tuple[Array, Array]:
+        """Share ``size`` out between groups of strata, in proportion to their weights times factors."""
+        counts = np.bincount(groups, self.counts).astype(np.int64)
+        return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
+
 
 class Sampler(ABC):
     """A method that reduces many points to a few weighted points that represent them.
@@ -272,7 +277,7 @@ class RankedSampler(Sampler):
 
         By default each stratum is a group, with a size in proportion to its weight.
         """
-        return np.arange(len(strata.numbers)), apportion(strata.weights, strata.counts, size)
+        return strata.share_out(size, np.arange(len(strata.numbers)))
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         return Bound(self).reduce(points, size, rng)
@@ -603,9 +608,7 @@ class LayeredSampler(RankedSampler):
         while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
             pooled = np.maximum(pooled - 1, 0)
         layers, groups = np.unique(pooled, return_inverse=True)
-        weights = np.bincount(groups, strata.weights)
-        counts = np.bincount(groups, strata.counts).astype(np.int64)
-        return groups, apportion(weights * 2.0 ** (layers / 2), counts, size)
+        return strata.share_out(size, groups, 2.0 ** (layers / 2))
 
 
 def reduce_rows(
@@ -627,21 +630,13 @@ def reduce_rows(
     order = np.argsort(points.ids)
     places = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
     rows, weights = order[places], reduced.weights
-    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[rows], reduced.ids):
+    sound = (points.ids[rows] == reduced.ids) & (weights > 0) & (weights < np.inf)
+    sound &= np.bincount(rows, minlength=1)[rows] == 1
+    if not (0 < len(reduced) <= size and sound.all()):
+        wrong = np.flatnonzero(~sound)[:3]
         raise ValueError(
-            f"{sampler!r} returned {len(reduced)} points where {size} of those it was given were expected; "
-            "reduce must return some of them, with their ids"
-        )
-    repeats = np.bincount(rows)
-    if repeats.max() > 1:
-        raise ValueError(
-            f"{sampler!r} returned id {points.ids[repeats.argmax()]} more than once; "
-            "reduce must return each point once, with all the weight it represents"
-        )
-    wrong = ~((weights > 0) & (weights < np.inf))
-    if wrong.any():
-        raise ValueError(
-            f"{sampler!r} gave the weight {weights[wrong][0]} to id {reduced.ids[wrong][0]}; "
-            "weights must be positive numbers"
+            f"{sampler!r} returned {len(reduced)} points for size={size} (wrong: ids "
+            f"{reduced.ids[wrong].tolist()} with weights {weights[wrong].tolist()}); reduce must return 1 to "
+            "size of the points it was given, each once, with their ids and positive weights"
         )
     return rows, weights * (points.total_weight / reduced.total_weight)
