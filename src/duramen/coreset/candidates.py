@@ -37,7 +37,6 @@ from duramen.samplers.base import (
     RankedSampler,
     Strata,
     ranked_rows,
-    smallest_of_groups,
 )
 from duramen.trimming import check_points
 
@@ -331,11 +330,7 @@ MARGIN = 1e-6  # more than the relative rounding error of sums of weights
 class Summarizer:
     """A summary in progress, to which batches are added; faster than merging a summary of each.
 
-    Parameters
-    ----------
-    plan : Plan
-    margin : float
-        How much more weight is suspected than must be, as rows are not all here yet.
+    By a ``margin`` more weight is suspected than must be, as rows are not all here yet.
     """
 
     def __init__(self, plan: Plan, margin: float = MARGIN) -> None:
@@ -372,7 +367,7 @@ class Summarizer:
                 loss.check_labels(y)
         classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
         self._admit(form_of(points), classes)
-        scored = view.score(points, self._suspect)
+        scored = view.score(points, self._suspect if self._weight else None)
         if self._totals is not None:
             self._totals.add(scored.totals())
         self._add_inliers(scored)
@@ -471,16 +466,18 @@ class Summarizer:
             self._lowest.add(keyed.take(rows))
 
     def _smallest(self, keyed: KeyedPoints) -> Array:
-        """Find the rows of the smallest ranks of each stratum."""
-        points, ranks, strata = keyed
+        """Find the rows of the smallest ranks of each stratum, and those that tie with the last of them."""
+        ranks, strata = keyed.keys, keyed.strata
         n_new = len(self._index) - len(self._limits)
         self._limits = np.append(self._limits, np.full(n_new, self._view.limit))
         limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
         rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
         if len(rows) > self._size:
-            sizes = np.full(len(self._limits), self._size)
-            found, _, following = smallest_of_groups(ranks[rows], points.ids[rows], strata[rows], sizes)
-            self._limits, rows = np.minimum(self._limits, following), rows[found]
+            ranks, strata = ranks[rows], strata[rows]
+            for stratum in np.flatnonzero(np.bincount(strata) > self._size):
+                mine = np.partition(ranks[strata == stratum], self._size - 1)
+                self._limits[stratum] = mine[self._size - 1]
+            rows = rows[ranks <= self._limits[strata]]
         return rows
 
     def _suspect(self, anchored: AnchoredPoints) -> Array:

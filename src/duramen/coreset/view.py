@@ -265,10 +265,9 @@ class CalibrationFeatures:
 def calibration_features(
     loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
 ) -> CalibrationFeatures:
-    """Choose as many features as a sample of ``size`` points can be calibrated to.
+    """Choose as many features as a sample of ``size`` points can be calibrated to, whichever they are.
 
-    The loss always; the gradient and the counts of centres, the counts alone,
-    or neither. The choice depends on the problem and the size, not on the points.
+    The loss always; the gradient and the counts of centres, the counts alone, or neither.
     """
     k = loss.n_centres if loss.has_centres else 1
     for gradient in (_has_gradients(loss, anchor, points), False):
@@ -305,12 +304,7 @@ class Suspects:
 class Scored(RankedRows):
     """Points as seen from an anchor, which are candidates: some are suspected, the others have ranks.
 
-    Attributes
-    ----------
-    outer : array of positions
-        The points that are suspected.
-    inner : AnchoredPoints
-        All points with their losses; those that are suspected have weight zero.
+    ``outer`` are the positions of the suspected; ``inner`` has all points, of which these have weight zero.
     """
 
     def __init__(
@@ -482,14 +476,7 @@ def blind_view(settings: Settings) -> View:
 
 
 def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> anchor_sample(dm.points([[1.0], [2.0]], ids=[7, 3]), seed=0).ids
-    array([3, 7])
-    """
+    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed."""
     if len(points) <= SAMPLE:
         return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
     anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
@@ -579,13 +566,7 @@ def complete_view(settings: Settings, points: WeightedPoints) -> View | None:
 def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
     """Find the view: the anchor given, or one found on a sample, with what the sampler freezes there.
 
-    Parameters
-    ----------
-    settings : Settings
-    sample : WeightedPoints
-        From :func:`anchor_sample`.
-    z, total, n_points
-        The weight to set aside, and the weight and number of all points.
+    ``z``, ``total`` and ``n_points`` are the weight to set aside, and the weight and number of all points.
     """
     loss = settings.loss
     if settings.chooser is not None:

@@ -20,7 +20,7 @@ from duramen.coreset.candidates import MARGIN, Plan, Summarizer, Summary
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import finish, plan, summarize
-from duramen.coreset.view import View, complete_view
+from duramen.coreset.view import View, complete_view, largest_losses
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
@@ -190,15 +190,16 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
     """Return the slots of the points that the pass may suspect, the largest loss first."""
-    parts, enough, before = [np.empty(0, dtype=np.int64)], view.suspected * (1 + MARGIN), 0.0
+    enough, before, parts = view.suspected * (1 + MARGIN), 0.0, [np.empty(0, dtype=np.int64)]
     for part in here.table.order.from_place(np.inf, 2**63, up=False):
-        sums = np.cumsum(np.append(before, slots.weights[part]))
-        takes = (sums[:-1] < enough) & (here.scores.losses[part] >= view.floor)
-        parts.append(part[takes])
-        if not takes.all():
+        if before >= enough:
             break
-        before = sums[-1]
-    return np.concatenate(parts)
+        parts.append(part)
+        before += float(slots.weights[part].sum())
+    found = np.concatenate(parts)
+    losses = here.scores.losses[found]
+    rows = largest_losses(losses, slots.ids[found], slots.weights[found], enough)
+    return found[np.sort(rows[losses[rows] >= view.floor])]
 
 
 def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, plan: Plan) -> Summary:

@@ -47,30 +47,28 @@ def uniforms(seed: int, ids: Array) -> Array:
     result = np.empty(len(ids))
 
     def work(chunk: slice) -> None:
-        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN + start
-        result[chunk] = ((_mixed(numbers) >> np.uint64(11)) + 0.5) * 2.0**-53
+        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN
+        numbers += start
+        np.add(_mixed(numbers) >> np.uint64(11), 0.5, out=result[chunk])
+        result[chunk] *= 2.0**-53
 
     for_each_chunk(work, len(ids), 1 << 16)
     return result
 
 
 def _mixed(numbers: Array) -> Array:
-    """Mix the bits of every number."""
+    """Mix the bits of every number, in place."""
     for shift, factor in _ROUNDS:
-        numbers = (numbers ^ (numbers >> shift)) * factor
-    return numbers ^ (numbers >> np.uint64(31))
+        numbers ^= numbers >> shift
+        numbers *= factor
+    numbers ^= numbers >> np.uint64(31)
+    return numbers
 
 
 def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
-    """Find the ``m`` smallest ranks, ties by id, and the next rank.
+    """Find the rows of the ``m`` smallest ranks, in their order, ties by id; and the next rank.
 
-    Infinite ranks count as absent. Where no more than m are finite, all
-    of them are found and the next rank is infinity.
-
-    Returns
-    -------
-    rows : array of at most m positions, in the order of their ranks
-    threshold : float
+    Infinite ranks count as absent. Where no more than m are finite, the next rank is infinity.
 
     Examples
     --------
@@ -119,10 +117,8 @@ def smallest_of_groups(
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
-    """Share ``size`` out in proportion to ``shares``, within capacities.
+    """Share ``size`` out in proportion to ``shares``, within capacities: 2 or more each, or 1 of many.
 
-    The result is integers that add up to ``size``, or to all capacities together:
-    no more than its capacity for each, and at least two, or one if they are many.
     Where a share exceeds its capacity, the rest is shared out among the others; what
     rounding leaves goes to the largest remainders, the first of equals.
 
@@ -486,11 +482,6 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
     Weights are divided by inclusion probabilities, and scaled to the total weight of each group. Points that
     were certain to be included represent only themselves and keep their weight; the others are scaled
     to what is left.
-
-    Raises
-    ------
-    ValueError
-        Unless the sampler puts every stratum in a group, and gives every group a size.
     """
     strata = points.strata()
     pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
@@ -614,16 +605,7 @@ class LayeredSampler(RankedSampler):
 def reduce_rows(
     sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> points = dm.points([[0.0], [1.0], [2.0], [3.0]], ids=[10, 11, 12, 13])
-    >>> rows, weights = reduce_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
-    >>> len(rows), weights
-    (2, array([2., 2.]))
-    """
+    """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total."""
     reduced = sampler.reduce(points, size, rng)
     if not isinstance(reduced, WeightedPoints):
         raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
