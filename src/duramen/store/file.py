@@ -36,12 +36,6 @@ Values: TypeAlias = dict[str, Any]  # by name
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
 
-def has_log(path: Path) -> bool:
-    """Return whether there is a log with content: the file is in use, or a writer crashed."""
-    log = path.with_name(f"{path.name}-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
 def _connect_reader(path: Path) -> Connection:
     """Open for reading; in a folder that is not writable, as a file that does not change.
 
@@ -52,7 +46,8 @@ def _connect_reader(path: Path) -> Connection:
     try:
         return connect(path, "mode=ro", "query_only = ON")
     except OSError:
-        if has_log(path):
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:  # the file is in use, or a writer crashed
             raise
     connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
     connection.immutable = True
@@ -137,16 +132,14 @@ class StoreFile:
         refuse_inherited(path)
         with ExitStack() as stack:
             if read_only:
-                self.log_has_traces = False
                 self._connection = _connect_reader(path)
             else:
                 stack.callback(WriterLock(path).release)
-                self.log_has_traces = has_log(path)  # of what was deleted
                 log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
                 layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
                 self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
             self._release = stack.pop_all().close
-        self.inode = inode(path)
+        self.inode, self.log_has_traces = inode(path), not read_only  # of what was deleted before a crash
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
@@ -170,7 +163,9 @@ class StoreFile:
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
-        self.clear_traces()  # after a crash
+        if not self.read_only:
+            self._connection.run("DROP TABLE IF EXISTS spare")  # copies of metadata, by version 0.1
+        self.clear_traces()
 
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
