@@ -43,7 +43,7 @@ from duramen.cli.options import (
 from duramen.cli.output import Fields, Output, bar, fields_of, plain, write
 from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
-from duramen.files import checksum, replacing
+from duramen.files import checksum, reading, replacing
 from duramen.io import Encoding, Table, learn_encoding, open_table
 from duramen.io.encoding import category_text
 from duramen.io.formats import is_pattern
@@ -242,13 +242,8 @@ def read_model(path: Path) -> Model:
     raw = path.read_bytes()
     if _FORMAT.encode() not in raw[:40]:
         raise ValueError(f"{path} is not a model; duramen fit writes models")
-    try:
-        return Model(json.loads(raw.decode()))
-    except KeyError as error:
-        why = f"it has no {error}"
-    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        why = str(error)
-    raise ValueError(f"{path} is damaged or from a newer version: {why}; copy it again, or fit again")
+    with reading(path, "fit again"):
+        return Model(json.loads(raw))
 
 
 # the commands
@@ -435,12 +430,12 @@ def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = 
         )
     if points is None:
         encoding, columns = encoding_in(core.metadata), column_settings(options)
-        data = read_data(options.data, options.talk, encoding, columns, core.loss.has_classes)
-        data = with_labels(data, core.loss)
+        data = with_labels(
+            read_data(options.data, options.talk, encoding, columns, core.loss.has_classes), core.loss
+        )
         with bar(options.talk, "reading") as shown:
             scan = TableScan(data.table, data.encoding, shown.at_pass)
-            found = scan.passed(dict[int, WeightedPoints], dict.__setitem__)
-        parts = ChainMap(*found)
+            parts = ChainMap(*scan.passed(dict[int, WeightedPoints], dict.__setitem__))
         if not parts:
             raise ValueError(f"{options.data} has no rows")
         points = WeightedPoints.concat([parts[first] for first in sorted(parts)])

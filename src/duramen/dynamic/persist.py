@@ -47,7 +47,7 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
 
     Raises
     ------
-    LossMismatchError, TypeError
+    MismatchError, TypeError
         If a custom loss or sampler is needed and not given, or differs.
     """
     return {

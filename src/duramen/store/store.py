@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
+from duramen.coreset.save import anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
     UNUSED,
@@ -27,7 +27,7 @@ from duramen.dynamic.persist import (
 )
 from duramen.dynamic.state import State
 from duramen.errors import prefixed
-from duramen.files import check_place, json_types
+from duramen.files import MismatchError, check_place, json_types
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
@@ -90,7 +90,7 @@ class Store(DynamicCoreset):
             settings = file.metadata()["settings"]
         try:
             known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
-        except (LossMismatchError, TypeError) as error:
+        except (MismatchError, TypeError) as error:
             raise prefixed(f"{file.path} ", error) from None
         super().__init__(**known)
         with self._snapshot():
