@@ -367,7 +367,7 @@ SOME = ("x0", "duramen:weight", "duramen:id")
 GAPS, OTHER = "has missing values, or is not numeric", r"differs from what was saved \(checksum mismatch\)"
 MISSING = "is damaged: its column '{}' is missing; copy it again"
 NAMED = ["x1", "duramen:weight", "duramen:id", "duramen:y", "duramen:inclusion"]
-LENGTHS = "lists of features and of values differ in length"
+LENGTHS = "is damaged: "  # of lists of features, and of values
 
 
 @pytest.mark.parametrize(

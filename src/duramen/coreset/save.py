@@ -126,7 +126,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     beside = {name: part for name, part in found.items() if part is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
-        scalars["threshold"] = repr(scalars["threshold"])
+        scalars["threshold"] = str(core.threshold)
     state = {
         "format": FORMAT,
         "version": version("duramen"),
@@ -138,7 +138,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": loss_state(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": None if core.columns is None else list(map(str, core.columns)),
+        "columns": core.columns and [*map(str, core.columns)],
         **scalars,
         **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
@@ -242,37 +242,27 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
         **found,
         "loss": known,
         "anchor": anchor,
-        "columns": None if state["columns"] is None else tuple(map(str, state["columns"])),
+        "columns": state["columns"] and tuple(map(str, state["columns"])),
         "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     }
 
 
 def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
-    features, values = (_column(table, OURS + name) for name in ("features", "values"))
-    if not features.offsets.equals(values.offsets):
-        raise ValueError("its lists of features and of values differ in length")
-    starts = np.asarray(features.offsets).astype(state["index_type"])
-    indices = _flat(features.flatten(), OURS + "features", state["index_type"])
-    data = _flat(values.flatten(), OURS + "values", state["types"]["X"])
+    indices = _numbers(table, OURS + "features", state["index_type"])
+    data = _numbers(table, OURS + "values", state["types"]["X"])
+    starts = np.asarray(table[OURS + "features"].chunk(0).offsets).astype(state["index_type"])
     rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
     rows.check_format(full_check=True)
     return rows
 
 
-def _column(table: Any, name: str) -> Any:
+def _numbers(table: Any, name: str, dtype: Any) -> Array:
+    """Return a column of numbers, or of lists of them one after the other, in a dtype."""
     if name not in table.column_names:
         raise ValueError(f"its column {name!r} is missing")
-    return table[name].chunk(0)
-
-
-def _numbers(table: Any, name: str, dtype: Any) -> Array:
-    return _flat(_column(table, name), name, dtype)
-
-
-def _flat(column: Any, name: str, dtype: Any) -> Array:
-    """Return an Arrow array of numbers in a dtype."""
-    values = np.asarray(column)
+    column = table[name].chunk(0)
+    values = np.asarray(column.flatten() if hasattr(column, "offsets") else column)
     if column.null_count or values.dtype.kind not in "biuf":
         raise ValueError(f"its column {name!r} has missing values, or is not numeric")
     with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it
