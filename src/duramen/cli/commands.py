@@ -93,11 +93,16 @@ def read_data(
     return TableScan(table, encoding)
 
 
+def open_rows(options: Namespace, loss: Loss, encoding: Encoding | None, columns: Fields) -> TableScan:
+    """Open ``options.data``, with labels as the loss needs them."""
+    return with_labels(read_data(options.data, options.talk, encoding, columns, loss.has_classes), loss)
+
+
 def learn_problem(path: Path, options: Namespace) -> tuple[TableScan, Loss]:
     """Open a table, learn how to encode it, and make the loss, as the options specify."""
     check_loss(options)
-    has_classes = LOSSES[options.loss].has_classes
-    data = read_data(path, options.talk, None, column_settings(options), has_classes)
+    columns, has_classes = column_settings(options), LOSSES[options.loss].has_classes
+    data = read_data(path, options.talk, None, columns, has_classes)
     loss = make_loss(options, data.classes)
     return with_labels(data, loss), loss
 
@@ -114,7 +119,7 @@ def with_labels(data: TableScan, loss: Loss) -> TableScan:
             f"{type(loss).__name__} needs numbers; correct it (decimals take a point), or use a loss for "
             "classes, such as --loss logistic"
         )
-    signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
+    signs = choice.of == "number" and (set(classes) <= {0, 1} or set(classes) <= {-1, 1})
     if not loss.has_classes or (loss.classifies and signs):  # as they are
         return TableScan(table, replace(encoding, label_choice=None))
     if len(classes) != loss.n_classes:
@@ -429,10 +434,7 @@ def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = 
             "duramen store reanchor for a store"
         )
     if points is None:
-        encoding, columns = encoding_in(core.metadata), column_settings(options)
-        data = with_labels(
-            read_data(options.data, options.talk, encoding, columns, core.loss.has_classes), core.loss
-        )
+        data = open_rows(options, core.loss, encoding_in(core.metadata), column_settings(options))
         with bar(options.talk, "reading") as shown:
             scan = TableScan(data.table, data.encoding, shown.at_pass)
             parts = ChainMap(*scan.passed(dict[int, WeightedPoints], dict.__setitem__))

@@ -27,8 +27,7 @@ from duramen.cli.commands import (
     learn_problem,
     names_in,
     open_data,
-    read_data,
-    with_labels,
+    open_rows,
 )
 from duramen.cli.options import (
     Command,
@@ -125,9 +124,7 @@ def insert(store: Any, options: Namespace) -> Fields:
 
 def _data_for(store: Any, options: Namespace) -> TableScan:
     """Open the file with the store's encoding, or learn one if there is none."""
-    encoding, columns = encoding_in(store.notes), store.notes.get("columns") or {}
-    data = read_data(options.data, options.talk, encoding, columns, store.loss.has_classes)
-    return with_labels(data, store.loss)
+    return open_rows(options, store.loss, encoding_in(store.notes), store.notes.get("columns") or {})
 
 
 def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Fields:

@@ -235,7 +235,9 @@ class Store(DynamicCoreset):
             raise TypeError(f"the name of a note must be a string; found {name!r}")
         with self.transaction():
             notes = {**self._metadata["notes"], name: json_types(value, f"the note {name!r}")}
-            self._put("notes", {key: one for key, one in notes.items() if one is not None})
+            if value is None:
+                del notes[name]
+            self._put("notes", notes)
             self._file.log_has_traces = True
 
     def _put(self, name: str, value: Any) -> None:
@@ -258,11 +260,10 @@ class Store(DynamicCoreset):
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
                 self._note_anchor(self._origin, None)
-            state, blocks = self._state, self._file.blocks
-            known = state.validator
-            if not blocks.totals["next_block"]:
-                blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
-            step = _BLOCKS * blocks.layout.capacity
+            state, rows = self._state, self._state.validator
+            if not self._file.blocks.totals["next_block"]:
+                self._file.blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
+            step = _BLOCKS * self._file.blocks.layout.capacity
             for start in range(0, len(numbers), step):
                 self._file.add(self._block(numbers[start : start + step]), state.ids.names)
             return numbers
@@ -421,10 +422,9 @@ class Store(DynamicCoreset):
         state = self._state
         tree: Any = state.tree
         if tree is not None:
-            n, touched = len(tree), tree.touched  # None: it was never written
-            places = [place for place in (range(n) if touched is None else touched) if place < n]
-            slots = np.array([tree.order[place] for place in places], dtype=np.int64)
-            self._file.set_places(np.array(places, dtype=np.int64), state.slots.ids[slots], n)
+            touched = range(len(tree)) if tree.touched is None else tree.touched  # None: it was never written
+            places = np.array([place for place in touched if place < len(tree)], dtype=np.int64)
+            self._file.set_places(places, state.slots.ids[np.asarray(tree.order)[places]], len(tree))
             tree.touched = set()
         self._file.commit(state.sample)
 
