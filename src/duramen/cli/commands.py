@@ -1,8 +1,4 @@
-"""The commands ``build``, ``fit``, ``predict``, ``certify`` and ``report``, and what they read and write.
-
-A model is JSON with all that is needed to predict from a file; its fields are listed in
-docs/command-line.md. A checksum detects damage; remove it to edit a model by hand.
-"""
+"""The commands ``build``, ``fit``, ``predict``, ``certify`` and ``report``, and what they read and write."""
 
 from __future__ import annotations
 

@@ -74,10 +74,7 @@ def demo(options: Namespace) -> Fields:
 
 
 class Contaminated(NamedTuple):
-    """Rows X (n, 20) with labels -1 and 1, and which of them are planted.
-
-    ``directions`` (20, 2) has that of the true log-odds, and the other one that planted rows are moved to.
-    """
+    """Rows X (n, 20), labels -1 and 1, which are planted, and the directions (20, 2) of signal and attack."""
 
     X: Array
     y: Array
@@ -86,11 +83,7 @@ class Contaminated(NamedTuple):
 
 
 def contaminate(n: int, share: float, seed: int) -> Contaminated:
-    """Make ``n`` rows, a share of them (at least one) moved far out and mislabelled.
-
-    Planted rows are rows like any other, all moved by the same vector towards where the true
-    model is most sure of class 1, and labelled -1.
-    """
+    """Make rows, a share of them moved to where the true model is surest of class 1, and labelled -1."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, _COLUMNS))
     directions = np.linalg.qr(rng.normal(size=(_COLUMNS, 2)))[0]
@@ -103,11 +96,7 @@ def contaminate(n: int, share: float, seed: int) -> Contaminated:
 
 
 def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
-    """Fit in five ways, the last with the clean rows only; return facts about each, and the robust coreset.
-
-    Loss and accuracy are those of the clean rows; ``found`` is the share of planted rows among
-    those with the largest losses.
-    """
+    """Fit in five ways, the last with clean rows only; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     X, y, planted, _ = sample

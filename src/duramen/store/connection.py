@@ -43,7 +43,11 @@ def _way_out(path: Path) -> str:
 
 
 _KNOWN = {  # patterns in SQLite's message, and the error that is raised instead
-    "disk is full|SHMSIZE": (OSError, errno.ENOSPC, "the disk is full, nothing was changed; free some space"),
+    "disk is full|SHMSIZE": (
+        OSError,
+        errno.ENOSPC,
+        "the disk is full, and nothing was changed; free some space",
+    ),
     "read-?only|unable to open": (
         PermissionError,
         errno.EACCES,

@@ -37,12 +37,9 @@ _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
 
 def _connect_reader(path: Path) -> Connection:
-    """Open for reading; in a folder that is not writable, as a file that does not change.
-
-    Elsewhere it is opened as if for writing, so that SQLite cleans up after the last user.
-    """
+    """Open for reading; in a folder that is not writable, as a file that does not change."""
     with suppress(OSError):
-        return connect(path, "mode=rw", "query_only = ON")
+        return connect(path, "mode=rw", "query_only = ON")  # SQLite cleans up after the last user
     try:
         return connect(path, "mode=ro", "query_only = ON")
     except OSError:
@@ -231,12 +228,9 @@ class StoreFile:
             self._connection = _connect_reader(self.path)
 
     def pack(self) -> None:
-        """Put points into as few blocks as possible, and erase all traces of deleted records.
-
-        Gaps in old pages may hold copies of them, and are overwritten when the old tables are dropped.
-        """
+        """Put points into as few blocks as possible, and erase all traces of deleted records."""
         self.blocks.join_small(at_least=0)
-        for table, columns in _TABLES.items():
+        for table, columns in _TABLES.items():  # a dropped table is overwritten, with the gaps in its pages
             if table != "blocks":
                 self._connection.run(f"CREATE TABLE rebuilt ({columns})")
                 self._connection.run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
@@ -248,13 +242,10 @@ class StoreFile:
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
     def backup(self, target: Path) -> None:
-        """Copy the last committed state into a new file, which appears once it is complete.
-
-        A separate connection reads one state, whatever is written or undone here in the meantime.
-        """
+        """Copy the last committed state into a new file, which appears once it is complete."""
         self._refuse_moved()
         _refuse_existing(target)
-        source = _connect_reader(self.path)
+        source = _connect_reader(self.path)  # reads one state, whatever is written here in the meantime
         try:
             with closing(source), replacing(target) as file, sqlite_errors(target):
                 Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
@@ -334,10 +325,7 @@ class StoreFile:
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     def read(self) -> tuple[Values, int, Iterator[Block]]:
-        """Read metadata, the number of points, and the points, which are checked while they are read.
-
-        Their ``epochs`` are whether they changed since the anchor.
-        """
+        """Read metadata, the number of points, and points; ``epochs`` are whether they changed since."""
         metadata = self.metadata()
         self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
         if gate:
