@@ -57,6 +57,7 @@ _ARGUMENTS = {  # of the library, where an option has another name
     "--starts": "n_starts",
     "--probes": "n_probes",
     "--steps": "ascent_steps",
+    "--from": "source",
 }
 
 

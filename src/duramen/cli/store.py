@@ -86,12 +86,12 @@ def init(options: Namespace) -> Fields:
 
     example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
     """
-    source, encoding = getattr(options, "from"), None
-    if source is None:
+    encoding = None
+    if options.source is None:
         check_loss(options)
         loss = make_loss(options, None)
     else:
-        data, loss = learn_problem(source, options)
+        data, loss = learn_problem(options.source, options)
         encoding = data.encoding.to_json()
     asked = {"engine": options.engine, "audit": options.audit, **coreset_settings(options)}
     with open_store(options.store, create=True, loss=loss, **asked) as store, store.transaction():

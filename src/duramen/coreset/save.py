@@ -139,8 +139,8 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "loss": loss_state(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": core.columns and [*map(str, core.columns)],
+        "metadata": json_types(metadata, "this metadata"),
         **scalars,
-        **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
     state["crc32"] = _checksum(state, X, beside)
     if is_sparse:

@@ -80,7 +80,6 @@ class Store(DynamicCoreset):
 
     _closed = _lost_file = False
     _depth, _undone = 0, False  # of transactions; whether the outermost was already undone
-    _origin = "the first"  # of an anchor found on insertion
     _memory: State | None = None
     _metadata: Values
 
@@ -207,14 +206,12 @@ class Store(DynamicCoreset):
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
-        self._check_open()
-        return tuple(AnchorEvent(*event) for event in self._metadata["history"])
+        return tuple(AnchorEvent(*event) for event in self._noted("history"))
 
     @property
     def audit(self) -> bool:
         """Whether deletions are recorded."""
-        self._check_open()
-        return bool(self._metadata["audit"])
+        return bool(self._noted("audit"))
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
@@ -226,8 +223,7 @@ class Store(DynamicCoreset):
     @property
     def notes(self) -> Values:
         """A copy of the notes in the store."""
-        self._check_open()
-        return copy.deepcopy(self._metadata["notes"])
+        return copy.deepcopy(self._noted("notes"))
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
@@ -239,6 +235,10 @@ class Store(DynamicCoreset):
                 del notes[name]
             self._put("notes", notes)
             self._file.log_has_traces = True
+
+    def _noted(self, name: str) -> Any:
+        self._check_open()
+        return self._metadata[name]
 
     def _put(self, name: str, value: Any) -> None:
         """Change metadata, in the file and in memory."""
@@ -259,7 +259,7 @@ class Store(DynamicCoreset):
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
-                self._note_anchor(self._origin, None)
+                self._note_anchor("the first" if self._settings.given is None else "given", None)
             state, rows = self._state, self._state.validator
             if not self._file.blocks.totals["next_block"]:
                 self._file.blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
@@ -292,11 +292,7 @@ class Store(DynamicCoreset):
 
     def merge(self, other: DynamicCoreset) -> Store:
         with self._both_locked(other), self.transaction():
-            self._origin = "taken over in a merge"
-            try:
-                super().merge(other)
-            finally:
-                self._origin = "the first"
+            super().merge(other)
             self._put("given", anchor_to_json(self._settings.given))
             return self
 
@@ -430,14 +426,13 @@ class Store(DynamicCoreset):
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
-        state = self._sound()
-        slots = state.slots.find(numbers)
-        points = state.slots.points(slots)
-        changed, labels = state.slots.changed[slots], {} if points.y is None else {"labels": points.y}
-        return {"ids": points.ids, "epochs": changed, "weights": points.weights, **labels, "rows": points.X}
+        here = self._sound().slots
+        slots = here.find(numbers)
+        columns = {**vars(here.points(slots)), "epochs": here.changed[slots]}
+        return {name: column for name, column in columns.items() if column is not None}
 
     def _note_anchor(self, what: str, old: Anchor | None) -> None:
-        """Write the anchor, if there is one, which was found or from which all points were scored again."""
+        """Write the anchor, if there is one, from which all points were scored again."""
         anchor = self.anchor
         if anchor is not None:
             moved = None if old is None else distance(old.theta, anchor.theta)
