@@ -133,7 +133,7 @@ def restore(
 ) -> None:
     """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
-    Points come in blocks: the fields of ``WeightedPoints``, and ``epochs``, whether they changed since then.
+    Points come in blocks: the fields of ``WeightedPoints``, with ``epochs``: changed since the anchor or not.
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``order`` are the ids in the order of a tree.
     """

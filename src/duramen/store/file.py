@@ -325,7 +325,7 @@ class StoreFile:
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     def read(self) -> tuple[Values, int, Iterator[Block]]:
-        """Read metadata, the number of points, and points; ``epochs`` are whether they changed since."""
+        """Read metadata, the number of points, and points; ``epochs``: changed since the anchor or not."""
         metadata = self.metadata()
         self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
         if gate:
