@@ -63,7 +63,7 @@ def _recorded(report, name):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Make anchors from 300 points, so that a few thousand are more than that."""
-    from duramen.coreset import candidates, passes, view
+    from duramen.coreset import candidates, view
 
-    for module in (view, candidates, passes):
+    for module in (view, candidates):
         monkeypatch.setattr(module, "SAMPLE", 300)

@@ -321,6 +321,13 @@ def check_count(name: str, number: Any, least: int = 1) -> int:
     return int(number)
 
 
+def check_flag(name: str, flag: Any) -> bool:
+    """Return True or False as a bool; refuse anything else."""
+    if not isinstance(flag, (bool, np.bool_)):
+        raise TypeError(f"{name}={flag!r} must be True or False")
+    return bool(flag)
+
+
 def generator(random_state: Any) -> np.random.Generator:
     """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator."""
     if isinstance(random_state, np.random.Generator):

@@ -185,7 +185,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     >>> dm.trimmed_objective(points, [[0.5]], loss=loss, n_outliers=1)
     0.5
     """
-    check_points_and_loss(points, loss)
+    check_points(points, loss)
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0
@@ -193,13 +193,15 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     return kept_sum(losses, kept_weights(losses, points.weights, z, points.ids))
 
 
-def check_points_and_loss(points: Any, loss: Any) -> None:
-    """Raise TypeError unless points are WeightedPoints and the loss is a Loss."""
+def check_points(points: Any, loss: Any) -> None:
+    """Raise TypeError or ValueError unless these are points and a loss, and labelled if it needs labels."""
     if not isinstance(points, WeightedPoints):
         raise TypeError(
             f"points must be WeightedPoints, found {type(points).__name__}; make them with dm.points(X, y)"
         )
     check_loss(loss)
+    if loss.needs_labels and points.y is None:
+        raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
 
 
 class Iterate(NamedTuple):
@@ -295,7 +297,7 @@ class Fit(ABC):
 
 def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
     """Build a problem, and check all that can be checked before solving it."""
-    check_points_and_loss(points, loss)
+    check_points(points, loss)
     check_nonnegative("l2", l2)
     if l2 > 0 and not loss.has_predictors:
         raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")

@@ -202,7 +202,7 @@ def test_small_and_odd_data(seed, sampler, n, z, flat):
         with pytest.raises(ValueError, match=r"n_outliers=.* is not below the total weight"):
             call()
     elif size == 1 and z > 0 and np.ceil(min(1.5 * z, (z + n) / 2)) < n:  # both sides have points
-        with pytest.raises(ValueError, match="size=1 is below 2"):
+        with pytest.raises(ValueError, match="size=1 is too small"):
             call()
     else:
         core = call()

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duramen.coreset import exact
@@ -28,6 +28,8 @@ def again(sums):
 
 
 @given(st.lists(floats, max_size=30))
+@example([1.0, 9007199254740994.0, -2.2250738585e-313])
+@example([1.7976931348623157e308, 2.0**970, -5e-324])
 def test_a_sum_is_that_of_fractions_rounded_once(values):
     whole = sum(map(Fraction, values), Fraction(0))
     try:

@@ -24,13 +24,13 @@ def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_samp
     seed = found.plan.problem.seed
     chance = uniforms(seed ^ view._SALT, live.ids) / live.weights
     order = np.argsort(chance)
-    sample = found.body.sample()
+    sample = found.sample()
     np.testing.assert_array_equal(sample.ids, np.sort(live.ids[order[:300]]))
     np.testing.assert_array_equal(sample.ids, view.anchor_sample(points, seed).ids)
     assert sample.total_weight == pytest.approx(live.total_weight, rel=0.2)
     assert sample.weights.min() >= 1 / chance[order[300]] * (1 - 1e-12)
-    assert (found.body.n_rows, found.body.n_points) == (5000, len(live))
-    assert found.body.total == math.fsum(points.weights)
+    assert (found.n_rows, found.n_points) == (5000, len(live))
+    assert found.total == math.fsum(points.weights)
     shuffled = np.random.default_rng(1).permutation(5000)
     for batches in (cut(points), cut(points, range(0, 5000, 999), shuffled)):
         assert counted(batches) == found

@@ -139,7 +139,7 @@ def test_a_part_sends_few_inliers_among_its_suspects(share):
     step = second(points, loss=dm.KMeansLoss(2), size=50, n_outliers=share, random_state=0)
     part = summarize(points.take(slice(0, 6000)), step)
     expected = 1.5 * share * 6000
-    assert expected - 5 * expected**0.5 <= len(part.body.suspects.keys) <= 1.7 * expected + 60
+    assert expected - 5 * expected**0.5 <= len(part.suspects.keys) <= 1.7 * expected + 60
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "leverage", "sensitivity"])
@@ -162,7 +162,7 @@ def test_bytes_of_layers_are_bounded_too():
     chosen = {"loss": dm.KMeansLoss(1), "size": 50, "n_outliers": 100, "random_state": 0}
     step = second(points, **chosen, sampler="layered")
     summary = summarize(points, step)
-    assert len(summary.to_bytes()) <= 8 * 5 * (51 * len(summary.body.numbers) + 151) + 4000
+    assert len(summary.to_bytes()) <= 8 * 5 * (51 * len(summary.numbers) + 151) + 4000
 
 
 def test_what_does_not_go_together_is_refused():
@@ -265,7 +265,7 @@ def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(
     batches = list(cut(points, range(0, 3000, 300))())
     step = plan(**chosen).expecting(expected)
     parts = [summarize(batch, step) for batch in batches]
-    held = [len(part.body.kept.points) for part in parts if part.body.kept is not None]
+    held = [len(part.kept.points) for part in parts if part.kept is not None]
     assert max(held) <= (75 if expected >= 3000 else 110)
     found = finish(reduce(merge, parts))
     assert found.number == (1 if expected > 3000 else 2)

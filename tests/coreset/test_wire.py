@@ -113,6 +113,23 @@ def test_changed_arrays(which, data):
     use(pack(facts, arrays if kind == "gone" else {**arrays, name: changed}), step, rest)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("strata", -(2**62), "layers are numbered from -60 to 1000"),
+        ("weights", np.inf, "add up to infinity"),
+        ("weights", -np.inf, "weights of its strata"),
+    ],
+)
+def test_strata_that_no_layer_has_are_refused(name, value, message):
+    good, step, rest = MADE[1]
+    facts, arrays = unpack(good)
+    changed = arrays[name].copy()
+    changed.flat[0] = value
+    with pytest.raises(ValueError, match=message):
+        finish(merge(Summary.from_bytes(pack(facts, {**arrays, name: changed}), step), rest))
+
+
 def test_little_can_not_ask_for_much():
     good, step, _ = MADE[3]
     facts, arrays = unpack(good)

@@ -11,7 +11,7 @@ import pytest
 
 import duramen as dm
 from duramen import parallel as chunks
-from duramen.coreset.passes import Summarizer
+from duramen.coreset.candidates import Summarizer
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
 from duramen.distributed.dask import DaskSource

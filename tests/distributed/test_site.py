@@ -17,7 +17,7 @@ from tests.support import PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_onc
 
 
 def n_rows_of(summary):
-    return sum(len(part.keys) for part in (summary.body.kept, summary.body.suspects) if part is not None)
+    return sum(len(part.keys) for part in (summary.kept, summary.suspects) if part is not None)
 
 
 def test_rows_may_come_while_others_are_asked():
@@ -144,10 +144,10 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
     with dm.open_store(path, read_only=True) as store:
         federation.sites[0] = Site(store).answer
         assert_same_coreset(federation.coreset(), core)
-        assert read_off(store, federation._next.view) is not None
+        assert read_off(store, federation._next) is not None
         federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
         check(federation, [Site(store), both["paris"]], settings)
-        assert read_off(store, federation._next.view) is None
+        assert read_off(store, federation._next) is None
 
 
 def test_a_site_of_another_problem_answers_too():
@@ -168,7 +168,7 @@ def test_a_site_of_another_problem_answers_too():
     check(federation, sites, settings)
     for place in (0, 3, 5):  # of another seed, loss or engine: they stay as they are
         assert holders[place].anchor is before[place]
-    assert [read_off(site.rows, federation._next.view) for site in sites] == [None] * 6
+    assert [read_off(site.rows, federation._next) for site in sites] == [None] * 6
 
 
 def refused(error, match, sites, **more):
@@ -263,13 +263,13 @@ def test_what_is_read_off_is_what_looking_at_all_rows_gives(name, sampler, heavy
     for seed in range(2):
         quietly(site.insert, *rows_of(name, 200, seed, heavy, start=300 * seed))
         read, plain = quietly(site.summary, second), quietly(summarize, rows.points(), second)
-        assert read_off(rows, second.view) is not None
-        assert (read.n_rows, read.body.n_points) == (plain.n_rows, plain.body.n_points)
-        assert (read.body.suspects is None) == (plain.body.suspects is None)
-        if plain.body.suspects is not None:
-            same_points(read.body.suspects.points, plain.body.suspects.points)
-            np.testing.assert_array_equal(read.body.suspects.keys, plain.body.suspects.keys)
-        mine, theirs = read.body, plain.body
+        assert read_off(rows, second) is not None
+        assert (read.n_rows, read.n_points) == (plain.n_rows, plain.n_points)
+        assert (read.suspects is None) == (plain.suspects is None)
+        if plain.suspects is not None:
+            same_points(read.suspects.points, plain.suspects.points)
+            np.testing.assert_array_equal(read.suspects.keys, plain.suspects.keys)
+        mine, theirs = read, plain
         np.testing.assert_array_equal(mine.numbers, theirs.numbers)
         np.testing.assert_array_equal(mine.counts, theirs.counts)
         assert mine.weights == theirs.weights  # exactly
@@ -339,10 +339,10 @@ def test_rows_far_beyond_all_others_take_no_digits_from_the_rest(far, finite):
     federation = Federation(both, **settings)
     core = check(federation, both.values(), settings)
     assert {-1, -2} & set(core.ids[core.suspected].tolist())
-    assert (read_off(both["berlin"].rows, federation._next.view) is not None) == finite
+    assert (read_off(both["berlin"].rows, federation._next) is not None) == finite
     both["berlin"].delete([-1, -2])
     check(federation, both.values(), settings)
-    assert read_off(both["berlin"].rows, federation._next.view) is not None
+    assert read_off(both["berlin"].rows, federation._next) is not None
 
 
 def test_a_loss_that_is_infinite_must_be_suspected():

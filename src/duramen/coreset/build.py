@@ -12,13 +12,12 @@ from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
-from duramen.coreset.theorems import ByDeltaSample
+from duramen.coreset.theorems import is_uniform
 from duramen.coreset.view import (
     Settings,
     View,
     anchor_sample,
     blind_view,
-    check_points,
     complete_view,
     find_view,
     largest_losses,
@@ -29,7 +28,7 @@ from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, Sampler
-from duramen.trimming import outlier_weight
+from duramen.trimming import check_points, outlier_weight
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
@@ -138,7 +137,7 @@ def robust_coreset(
     rule = plan_of(epsilon=epsilon, eta=eta, **how)
     settings = Settings.of(plan=rule, **options)
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
-    checked = anchor is None and (is_frame(X) or isinstance(rule, ByDeltaSample))
+    checked = anchor is None and (is_frame(X) or is_uniform(rule))
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight, points.weights)
     view = _find_view(settings, points, z)
@@ -183,7 +182,7 @@ def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
     """Find the view on a sample; the anchor given, if it is complete, and none at all for Theorem 1."""
     if settings.chooser is not None:
         settings.chooser.check(settings.loss, points)
-    if settings.given is None and isinstance(settings.plan, ByDeltaSample):
+    if settings.given is None and is_uniform(settings.plan):
         return blind_view(settings)
     try:
         view = complete_view(settings, points)

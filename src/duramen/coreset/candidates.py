@@ -7,9 +7,10 @@ alone, and the smallest ranks are the sample that an anchor is found on.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,15 +21,15 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import (
     SAMPLE,
     Scored,
+    Settings,
     View,
     check_finite,
-    check_points,
     given_anchor,
     largest_losses,
     sample_of,
 )
-from duramen.coreset.wire import arrays_of, points_of, require
-from duramen.errors import RowError
+from duramen.coreset.wire import arrays_of, damaged, pack, points_of, require, unpack
+from duramen.errors import RowError, rows_from
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     AnchoredPoints,
@@ -36,8 +37,8 @@ from duramen.samplers.base import (
     RankedSampler,
     Strata,
     ranked_rows,
-    smallest_of_groups,
 )
+from duramen.trimming import check_points
 
 
 class KeyedPoints(NamedTuple):
@@ -65,21 +66,18 @@ class KeyedPoints(NamedTuple):
             raise ValueError(f"ids must be distinct; id {name} occurs in more than one row") from None
 
 
-class Buffer(ABC):
+@final
+class Buffer:
     """Points of which some are kept: new ones wait until they are as many, and then all are cut together.
 
-    What is kept depends on the points that arrived, not on their order or batches. ``least`` points may
-    wait in any case.
+    What is kept depends on the points that arrived, not on their order or batches. ``select`` finds the rows
+    to keep; ``least`` points may wait in any case.
     """
 
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
+    def __init__(self, select: Callable[[KeyedPoints], Array], least: int) -> None:
+        self._select, self._least = select, least
         self._parts: list[KeyedPoints] = []
         self._n_waiting, self._n_kept = 0, 0  # added since the last cut, and left by it
-
-    @abstractmethod
-    def _select(self, points: KeyedPoints) -> Array:
-        """Find the rows to keep, and remember which later points cannot be among them."""
 
     def add(self, part: KeyedPoints) -> KeyedPoints | None:
         """Add points that may be kept; return those that can no longer be."""
@@ -104,64 +102,6 @@ class Buffer(ABC):
         return self._parts[0] if self._parts else None
 
 
-@final
-class BottomK(Buffer):
-    """The ``k`` points of the smallest ranks in each stratum; ranks above ``limit`` are ignored."""
-
-    def __init__(self, k: int, limit: float = np.inf) -> None:
-        super().__init__(k)
-        self._k, self._limit = k, limit
-        self._limits = np.empty(0)  # by stratum, the rank that no later point may exceed
-
-    def add_ranked(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
-        """Copy the points that may stay; an infinite rank means absence, strata are numbered from 0."""
-        missing = int(strata.max(initial=-1)) + 1 - len(self._limits)
-        self._limits = np.append(self._limits, np.full(max(missing, 0), self._limit))
-        limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
-        rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
-        if len(rows) > self._k:
-            rows = rows[self._smallest(ranks[rows], points.ids[rows], strata[rows])]
-        if len(rows):
-            self.add(KeyedPoints(points, ranks, strata).take(rows))
-
-    def _select(self, points: KeyedPoints) -> Array:
-        return self._smallest(points.keys, points.points.ids, points.strata)
-
-    def _smallest(self, ranks: Array, ids: Array, strata: Array) -> Array:
-        """Find the smallest ranks of each stratum, and lower the limits accordingly."""
-        sizes = np.full(len(self._limits), self._k)
-        rows, _, following = smallest_of_groups(ranks, ids, strata, sizes)
-        self._limits = np.minimum(self._limits, following)
-        return rows
-
-
-@final
-class LargestLosses(Buffer):
-    """The points of the largest (loss, id) that together weigh at least ``weight``.
-
-    As points arrive, the floor only moves up: a point of a smaller loss is an inlier for good.
-    """
-
-    def __init__(self, weight: float, floor: float) -> None:
-        super().__init__()
-        self._weight, self._floor = weight, floor
-
-    def among(self, anchored: AnchoredPoints) -> Array:
-        """Find the rows that may be suspected; the others are inliers."""
-        if not self._weight:
-            return np.empty(0, dtype=np.intp)
-        points, losses = anchored.points, anchored.losses
-        rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
-        return rows[largest_losses(losses[rows], points.ids[rows], points.weights[rows], self._weight)]
-
-    def _select(self, points: KeyedPoints) -> Array:
-        losses, weights = points.keys, points.points.weights
-        rows = largest_losses(losses, points.points.ids, weights, self._weight)
-        if float(weights.sum()) > self._weight:
-            self._floor = max(self._floor, float(losses[rows].min()))
-        return rows
-
-
 class Form(NamedTuple):
     """The format that all batches share."""
 
@@ -180,12 +120,57 @@ def form_of(points: WeightedPoints) -> Form:
     return Form(points.n_columns, points.X.dtype.name, sparse.issparse(points.X), points.y is not None)
 
 
+_OTHER_PLAN = (
+    "these summaries were made by different plans, so they cannot be merged; use one plan for all "
+    "summaries of a pass"
+)
+
+
 @dataclass(frozen=True, eq=False)
-class Collected:
-    """The result of a pass over some rows: mergeable, and enough to choose from them.
+class Plan:
+    """What to do with every batch in one pass: send it to every machine that has some of the data.
+
+    Made by :func:`plan` for the first pass, and by :func:`finish` for the next one.
+    It can be pickled, and contains only the problem, the anchor and a few numbers.
 
     Attributes
     ----------
+    number : int
+        The number of the pass, from 1.
+    """
+
+    number: int
+    problem: Settings = field(repr=False)
+    view: View = field(repr=False)
+    columns: tuple[str, ...] | None = field(default=None, repr=False)
+    expected: tuple[int, int] | None = field(default=None, repr=False)  # rows, and those with weight
+    fingerprint: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", self.fingerprint or _fingerprint(self))
+
+    def expecting(self, n_rows: int) -> Plan:
+        """Plan for ``n_rows`` rows of weight 1 over all parts: each then sends only its share of the sample.
+
+        If there are fewer, the pass is repeated.
+        """
+        enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
+        return self.with_view(limit=enough / n_rows if n_rows > enough else np.inf)
+
+    def with_view(self, **changes: Any) -> Plan:
+        """Return the plan with another view."""
+        return replace(self, view=replace(self.view, **changes), fingerprint="")
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """The result of a pass over some of the rows: mergeable, and small however many they are.
+
+    Attributes
+    ----------
+    plan : Plan
+        What was done with them.
     n_rows : int
         The number of rows.
     form : Form or None
@@ -204,6 +189,7 @@ class Collected:
         The inliers of the smallest ranks of each stratum, sorted by id, with the numbers of their strata.
     """
 
+    plan: Plan
     n_rows: int
     form: Form | None
     classes: tuple[float, ...]
@@ -214,17 +200,35 @@ class Collected:
     totals: ExactSums | None
     kept: KeyedPoints | None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Summary) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Summary of {self.n_rows:,} rows in pass {self.plan.number}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Summary.from_bytes, (self.to_bytes(), self.plan)
+
     @property
     def n_points(self) -> int:
         """The number of points of positive weight."""
         return int(self.counts.sum()) + (0 if self.suspects is None else len(self.suspects.keys))
 
     @property
+    def suspected(self) -> float:
+        """The weight of the points that may be suspected."""
+        return 0.0 if self.suspects is None else self.suspects.points.total_weight
+
+    @property
     def total(self) -> float:
-        """The total weight of all points."""
+        """The total weight of all points; raise ValueError if it is not finite."""
         total = self.weights.total()
         if self.suspects is not None:
             total.add_rows(self.suspects.points.weights)
+        if not np.isfinite(total.values):
+            raise ValueError("weights add up to infinity; scale them down")
         return float(total.values)
 
     @property
@@ -237,14 +241,12 @@ class Collected:
         """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory."""
         if not self.n_rows:
             raise ValueError("there are no points; at least one row is needed")
-        if not np.isfinite(self.total):
-            raise ValueError("weights add up to infinity; scale them down")
-        if self.kept is None:
+        if not self.total or self.kept is None:
             raise ValueError("all weights are zero; pass some positive weights")
         return sample_of(self.kept.points, self.kept.keys)
 
-    def to_parts(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return facts of JSON types, and arrays, which represent it."""
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the summary, without the plan: the same on every machine."""
         arrays = {"strata": self.numbers, "counts": self.counts, "weights": self.weights.parts()}
         if self.totals is not None:
             arrays["totals"] = self.totals.parts()
@@ -254,11 +256,24 @@ class Collected:
         if self.kept is not None and len(self.numbers) > 1:
             short = np.int16 if len(self.numbers) <= np.iinfo(np.int16).max else np.int32
             arrays["places"] = np.searchsorted(self.numbers, self.kept.strata).astype(short)
-        return {"rows": self.n_rows, "form": self.form, "classes": self.classes}, arrays
+        facts = {"rows": self.n_rows, "form": self.form, "classes": self.classes}
+        return pack({"plan": self.plan.fingerprint, **facts}, arrays)
 
     @classmethod
-    def of_parts(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], view: View) -> Collected:
-        """Restore what :meth:`to_parts` returned for a pass with this view; refuse anything else."""
+    def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
+        """Read what :meth:`to_bytes` returned; raise ValueError unless it is a summary made by this plan."""
+        facts, arrays = unpack(data)
+        if facts.get("plan") != plan.fingerprint:
+            raise ValueError(_OTHER_PLAN)
+        try:
+            return cls._of_parts(facts, arrays, plan)
+        except (TypeError, KeyError, IndexError, OverflowError) as error:
+            raise damaged(str(error)) from error
+
+    @classmethod
+    def _of_parts(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], plan: Plan) -> Summary:
+        """Restore a summary from what its bytes contain; refuse anything that this plan cannot have made."""
+        view = plan.view
         numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
         n = len(numbers)
         whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
@@ -281,9 +296,10 @@ class Collected:
             require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
             n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
             require(((n_kept > 0) & (n_kept <= counts)).all(), "its counts")
-            require((heavy <= weights.values * (1 + 1e-9)).all(), "the weights of its strata")
+            require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
             kept = kept._replace(strata=numbers[places])
-        return cls(n_rows, form, tuple(classes.tolist()), suspects, numbers, counts, weights, totals, kept)
+        known = tuple(classes.tolist())
+        return cls(plan, n_rows, form, known, suspects, numbers, counts, weights, totals, kept)
 
 
 def _read_points(arrays: Mapping[str, Array], name: str, form: Form | None, view: View) -> KeyedPoints | None:
@@ -307,26 +323,25 @@ def _check_labels(y: Array, view: View) -> None:
         view.loss.check_labels(y)
 
 
-_MARGIN = 1e-6  # more than the relative rounding error of sums of weights
+MARGIN = 1e-6  # more than the relative rounding error of sums of weights
 
 
 @final
-class Collector:
-    """A pass in progress.
+class Summarizer:
+    """A summary in progress, to which batches are added; faster than merging a summary of each.
 
-    Parameters
-    ----------
-    view : View
-        Without an anchor in the first pass, which checks the rows.
-    margin : float
-        How much more weight is suspected than must be, as rows are not all here yet.
+    By a ``margin`` more weight is suspected than must be, as rows are not all here yet.
     """
 
-    def __init__(self, view: View, margin: float = _MARGIN) -> None:
-        self._view = view
-        self._outer = LargestLosses(view.suspected * (1 + margin), view.floor)
-        # the next rank gives the probabilities
-        self._lowest = BottomK(view.settings.by_size.size + 1, view.limit)
+    def __init__(self, plan: Plan, margin: float = MARGIN) -> None:
+        self._plan = plan
+        self._view = view = plan.view
+        self._size = view.settings.by_size.size + 1  # the next rank gives the probabilities
+        # as points arrive, limits only move towards them: a point beyond cannot be kept
+        self._weight, self._floor = view.suspected * (1 + margin), view.floor
+        self._limits = np.empty(0)  # by stratum, of ranks
+        self._outer = Buffer(self._largest, self._size)
+        self._lowest = Buffer(self._smallest, self._size)
         self._totals = None if view.features is None else ExactSums(view.features.n_columns)
         self._index: dict[int, int] = {}  # of each stratum's number, in the counts and weights
         self._counts, self._weights = np.zeros(0, dtype=np.int64), ExactSums(0)
@@ -334,7 +349,12 @@ class Collector:
         self._classes: tuple[float, ...] = ()
         self.n_rows = 0
 
-    def add(self, points: WeightedPoints) -> None:
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        """Add some rows; errors number rows from ``before``, or from the rows added so far."""
+        with rows_from(self.n_rows if before is None else before):
+            self._add(points)
+
+    def _add(self, points: WeightedPoints) -> None:
         """Add a batch: keep the points that may be suspected; all others are inliers."""
         view, loss = self._view, self._view.loss
         check_points(points, loss)
@@ -347,7 +367,7 @@ class Collector:
                 loss.check_labels(y)
         classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
         self._admit(form_of(points), classes)
-        scored = view.score(points, self._outer.among)
+        scored = view.score(points, self._suspect if self._weight else None)
         if self._totals is not None:
             self._totals.add(scored.totals())
         self._add_inliers(scored)
@@ -356,8 +376,10 @@ class Collector:
             self.release(self._outer.add(suspects.take(scored.outer)))
         self.n_rows += len(points)
 
-    def absorb(self, other: Collected) -> None:
-        """Merge what was collected elsewhere into this."""
+    def absorb(self, other: Summary) -> None:
+        """Merge a summary by the same plan into this one."""
+        if other.plan.fingerprint != self._plan.fingerprint:
+            raise ValueError(_OTHER_PLAN)
         if other.form is not None:
             self._admit(other.form, other.classes)
         indices = self._count(other.numbers, other.counts)
@@ -366,7 +388,7 @@ class Collector:
             self._totals.absorb(other.totals)
         if other.kept is not None:
             points, ranks, numbers = other.kept
-            self._lowest.add_ranked(points, ranks, indices[np.searchsorted(other.numbers, numbers)])
+            self._rank(points, ranks, indices[np.searchsorted(other.numbers, numbers)])
         if other.suspects is not None:
             self.release(self._outer.add(other.suspects))
         self.n_rows += other.n_rows
@@ -386,14 +408,15 @@ class Collector:
             self._totals.add_rows(view.features.columns(points) * points.weights[:, None], sign)
         self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True), sign)
 
-    def summary(self) -> Collected:
-        """Return what was collected, the same in whatever order points were added."""
+    def summary(self) -> Summary:
+        """Return the summary of all rows, the same in whatever order; no more may be added after it."""
         self.release(self._outer.cut())
         numbers = np.array(list(self._index), dtype=np.int64)
         order = np.argsort(numbers)
         order = order[self._counts[order] > 0]
         kept = self._lowest.kept()
-        return Collected(
+        return Summary(
+            plan=self._plan,
             n_rows=self.n_rows,
             form=self._form,
             classes=self._classes,
@@ -433,7 +456,43 @@ class Collector:
             self._weights.absorb(part, at=[index], sign=sign)
         if len(indices) and sign > 0:
             places = np.ones(len(points), dtype=np.int8) if places is None else places
-            self._lowest.add_ranked(points, ranked.ranks, np.append(0, indices)[places])
+            self._rank(points, ranked.ranks, np.append(0, indices)[places])
+
+    def _rank(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
+        """Copy the points that may stay; an infinite rank means absence, strata are numbered from 0."""
+        keyed = KeyedPoints(points, ranks, strata)
+        rows = self._smallest(keyed)
+        if len(rows):
+            self._lowest.add(keyed.take(rows))
+
+    def _smallest(self, keyed: KeyedPoints) -> Array:
+        """Find the rows of the smallest ranks of each stratum, and those that tie with the last of them."""
+        ranks, strata = keyed.keys, keyed.strata
+        n_new = len(self._index) - len(self._limits)
+        self._limits = np.append(self._limits, np.full(n_new, self._view.limit))
+        limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
+        rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
+        if len(rows) > self._size:
+            ranks, strata = ranks[rows], strata[rows]
+            for stratum in np.flatnonzero(np.bincount(strata) > self._size):
+                mine = np.partition(ranks[strata == stratum], self._size - 1)
+                self._limits[stratum] = mine[self._size - 1]
+            rows = rows[ranks <= self._limits[strata]]
+        return rows
+
+    def _suspect(self, anchored: AnchoredPoints) -> Array:
+        return self._largest(KeyedPoints(anchored.points, anchored.losses, anchored.losses))
+
+    def _largest(self, keyed: KeyedPoints) -> Array:
+        """Find the rows of the largest losses that may be suspected; the others are inliers for good."""
+        points, losses, _ = keyed
+        rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
+        weights = points.weights[rows]
+        heavy = float(weights.sum()) > self._weight
+        rows = rows[largest_losses(losses[rows], points.ids[rows], weights, self._weight)]
+        if heavy:
+            self._floor = max(self._floor, float(losses[rows].min(initial=np.inf)))
+        return rows
 
     def _count(self, numbers: Array, counts: Array) -> Array:
         """Add to the counts of strata; return their indices: a new stratum gets the next one."""
@@ -447,12 +506,12 @@ class Collector:
 
 @final
 class MergedCandidates(Scored):
-    """Candidates of all rows, from the result of a pass over them: those that were collected, as arrays."""
+    """Candidates of all rows, from the summary of a pass over them: those that were collected, as arrays."""
 
-    def __init__(self, collected: Collected, view: View) -> None:
-        collector = Collector(view, margin=0.0)
-        collector.absorb(collected)
-        self._collected = collected = collector.summary()
+    def __init__(self, collected: Summary) -> None:
+        whole, view = Summarizer(collected.plan, margin=0.0), collected.plan.view
+        whole.absorb(collected)
+        self._collected = collected = whole.summary()
         both = [part for part in (collected.suspects, collected.kept) if part is not None]
         points, keys, numbers = KeyedPoints.concat(both)
         n_inner = 0 if collected.kept is None else len(collected.kept.keys)
@@ -469,3 +528,22 @@ class MergedCandidates(Scored):
         left = self._collected.weights.take(strata).total()
         left.add_rows(self.points.weights[rows], -1)
         return float(left.values)
+
+
+def _fingerprint(plan: Plan) -> str:
+    """Compute a hash that distinguishes a plan from others."""
+    problem, view = plan.problem, plan.view
+    words = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
+    words += [view.suspected, view.floor, view.limit]
+    parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
+    for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
+        parts.append(name.encode() + state.tobytes())
+    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
+
+
+def _as_bytes(part: Any) -> bytes:
+    """Turn a loss or a sampler into bytes that distinguish it from others, as far as possible."""
+    try:
+        return pickle.dumps(part, protocol=4)
+    except Exception:  # whatever a custom class may raise
+        return type(part).__qualname__.encode()

@@ -24,7 +24,6 @@ from duramen.samplers.base import (
     Strata,
     Stratified,
     UniformSampler,
-    apportion,
     draw_by_rank,
     ranked_rows,
 )
@@ -121,8 +120,7 @@ class _LossBins(UniformSampler):
         while 4 * len(bins) > size and len(bins) > 1:
             bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
             groups = pooled[groups]
-        counts = np.bincount(groups, strata.counts).astype(np.int64)
-        return groups, apportion(np.bincount(groups, strata.weights), counts, size)
+        return strata.share_out(size, groups)
 
 
 def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:

@@ -73,7 +73,7 @@ class ExactSums:
         if self._units is None:
             with np.errstate(over="ignore"):
                 return self._high + self._low
-        values = [sum(_floats_of(units), 0.0) for units in self._exact()]
+        values = [_rounded(units) for units in self._exact()]
         return values[0] if self._n is None else np.array(values, dtype=np.float64)
 
     def parts(self) -> Array:
@@ -164,18 +164,33 @@ def _to_units(values: Any) -> Array:
     return np.array([_units_of(value) for value in np.atleast_1d(values).tolist()], dtype=object)
 
 
-def _floats_of(units: int) -> list[float]:
-    """Split an integer into floats, the largest first; of those that are not finite, one of each kind."""
-    floats: list[float] = []
+def _split(units: int) -> tuple[list[float], int]:
+    """Split an integer into the numbers that are not finite, one of each kind, and the rest."""
+    kinds: list[float] = []
     for number, unit in _NONFINITE if units.bit_length() > _FINITE else ():
         count = (units + unit // 2) // unit
         units -= count * unit
-        floats += [number] * (count > 0)
+        kinds += [number] * (count > 0)
+    return kinds, units
+
+
+def _rounded(units: int) -> float:
+    """Round an integer to the nearest float."""
+    kinds, units = _split(units)
+    if kinds:
+        return sum(kinds)
+    try:
+        return units / (1 << _POINT)
+    except OverflowError:
+        return math.inf if units > 0 else -math.inf
+
+
+def _floats_of(units: int) -> list[float]:
+    """Split an integer into floats, the largest first; of those that are not finite, one of each kind."""
+    floats, units = _split(units)
+    largest = sys.float_info.max
     while units:
-        try:
-            floats.append(units / (1 << _POINT))
-        except OverflowError:
-            floats.append(sys.float_info.max if units > 0 else -sys.float_info.max)
+        floats.append(min(max(_rounded(units), -largest), largest))
         units -= _units_of(floats[-1])
     return floats
 

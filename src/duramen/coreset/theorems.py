@@ -36,9 +36,12 @@ class SizeRule(ABC):
 @final
 @dataclass(frozen=True)
 class ByTheorem(SizeRule):
-    """The sizes of Theorem 2, with the sampler's own theorem for the inliers."""
+    """The sizes of Theorem 2, with the sampler's own theorem for the inliers.
 
-    epsilon: float
+    Without epsilon, that of Theorem 1: a uniform sample of all points, for any loss.
+    """
+
+    epsilon: float | None
     beta: float
     eta: float
 
@@ -49,7 +52,12 @@ class ByTheorem(SizeRule):
 
     def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
         """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
-        if z == 0:
+        if self.epsilon is None and not (z > 0 and self.beta > 0):
+            raise ValueError(
+                f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
+                f"and n_outliers is {z:g} here; pass size or epsilon"
+            )
+        if z == 0 or self.epsilon is None:
             return 0.0
         points = anchored.points
         deviation = anchored.loss.deviation(anchored.anchor.ball, points.X, points.y)
@@ -66,23 +74,36 @@ class ByTheorem(SizeRule):
 
     def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
         inner, suspects = candidates.inner, candidates.suspects()
-        outer: float = len(suspects.rows)
-        if self.beta and outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
+        points, n_outer, n_inner = inner.points, len(suspects.rows), int(candidates.strata().counts.sum())
+        outer, size = float(n_outer), 0.0
+        if self.epsilon is None:
+            dimension = _vc_dimension(inner.loss, points.n_columns)
+            size = theory.uniform_size(
+                self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
+            )
+        elif points.total_weight:
+            size = self._inner_size(inner, view.sampler, self.epsilon / 4)
+        if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
             delta = self.beta * z / float(suspects.weights.sum())
-            dimension = _vc_dimension(inner.loss, inner.points.n_columns)
+            dimension = _vc_dimension(inner.loss, points.n_columns)
             outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
-        sizes = outer, self._inner_size(inner, view.sampler) if inner.points.total_weight else 0
-        _warn_if_all(candidates, *sizes)
-        return sizes
+        if outer >= n_outer and size >= n_inner:
+            required = f"{outer + size:,.0f}" if np.isfinite(outer + size) else "infinitely many"
+            warnings.warn(
+                f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are "
+                "kept; pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
+                stacklevel=5,
+            )
+        return outer, size
 
-    def _inner_size(self, inner: AnchoredPoints, sampler: Sampler) -> float:
-        """Compute the size of an epsilon/4-coreset of the inliers, by the better theorem."""
+    def _inner_size(self, inner: AnchoredPoints, sampler: Sampler, epsilon: float) -> float:
+        """Compute the size of an epsilon-coreset of the inliers, by the better theorem."""
         if not isinstance(sampler, RankedSampler):
             raise TypeError(
                 f"{sampler!r} has no theorem that gives the number of points for epsilon={self.epsilon}; "
                 "pass size instead"
             )
-        points, epsilon = inner.points, self.epsilon / 4
+        points = inner.points
         doubling = theory.doubling_dimension(inner.anchor.theta.size)
         bounds = _bounds_in_ball(inner)
         if isinstance(sampler, LayeredSampler):
@@ -104,43 +125,9 @@ class ByTheorem(SizeRule):
         return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
 
 
-@final
-@dataclass(frozen=True)
-class ByDeltaSample(SizeRule):
-    """Theorem 1: a uniform sample of all points, for any loss."""
-
-    beta: float
-    eta: float
-
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        if not (z > 0 and self.beta > 0):
-            raise ValueError(
-                f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
-                f"and n_outliers is {z:g} here; pass size or epsilon"
-            )
-        return 0.0
-
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        points = candidates.inner.points
-        dimension = _vc_dimension(view.loss, points.n_columns)
-        size = theory.uniform_size(
-            self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
-        )
-        _warn_if_all(candidates, 0, size)
-        return 0, size
-
-
-def _warn_if_all(candidates: Any, outer: float, inner: float) -> None:
-    """Warn if a theorem requires as many points as there are, or more."""
-    n_outer, n_inner = len(candidates.suspects().rows), int(candidates.strata().counts.sum())
-    if outer < n_outer or inner < n_inner:
-        return
-    required = f"{outer + inner:,.0f}" if np.isfinite(outer + inner) else "infinitely many"
-    warnings.warn(
-        f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are kept; "
-        "pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
-        stacklevel=6,
-    )
+def is_uniform(rule: SizeRule) -> bool:
+    """Return whether all points are sampled uniformly, with no anchor: Theorem 1."""
+    return isinstance(rule, ByTheorem) and rule.epsilon is None
 
 
 def _vc_dimension(loss: Loss, n_columns: int) -> float:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, check_count, generator, is_number, scratch_rows
-from duramen.coreset.theorems import ByDeltaSample, ByTheorem, SizeRule
+from duramen.arrays import Array, Rows, check_count, check_flag, generator, is_number, scratch_rows
+from duramen.coreset.theorems import ByTheorem, SizeRule, is_uniform
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
@@ -33,10 +33,10 @@ from duramen.samplers.base import (
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
+from duramen.trimming import checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
 _SHARE = 0.2  # of the size, for the suspected; measured there too
@@ -79,15 +79,11 @@ class BySize(SizeRule):
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
         one = int(n_inner > 0)
-        if self.keep_suspected and n_outer + one > self.size:
+        least = (n_outer if self.keep_suspected else int(n_outer > 0)) + one
+        if self.size < least:
             raise ValueError(
-                f"size={self.size} is too small to keep all {n_outer:,} suspected outliers, as beta=0 does; "
-                f"take size={n_outer + one} or more, or leave beta out"
-            )
-        if self.size < int(n_outer > 0) + one:
-            raise ValueError(
-                f"size={self.size} is below 2: suspected outliers and the other points need a row each; "
-                "take a larger size, or suspects=0"
+                f"size={self.size} is too small for {n_outer:,} suspected outliers (all of them with beta=0) "
+                f"and a row for the other points; take size={least} or more, or suspects=0"
             )
         outer = n_outer if self.keep_suspected else min(n_outer, max(round(_SHARE * self.size), 1))
         outer = min(max(outer, self.size - n_inner), self.size - one)
@@ -96,34 +92,30 @@ class BySize(SizeRule):
 
 def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
     """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
-    _check_range("eta", eta, above_zero=True)
-    if size is not None and epsilon is not None:
+    is_auto = isinstance(suspects, str) and suspects == "auto"
+    if size is None:
+        together = is_auto and (epsilon is not None or beta is not None)
+    else:
+        together = epsilon is None and not beta
+    if not together:
         raise TypeError(
-            f"size={size} and epsilon={epsilon} both set the size of the coreset; pass one of them"
+            f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; pass "
+            "size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or beta alone"
         )
-    if size is None and epsilon is None and beta is None:
-        raise TypeError("the size of the coreset is not set; pass size=4000, say, or epsilon")
+    _check_range("eta", eta, above_zero=True)
     if beta is not None:
         _check_range("beta", beta)
-    is_auto = isinstance(suspects, str) and suspects == "auto"
-    if size is not None:
-        check_count("size", size)
-        if beta:
-            raise TypeError(
-                f"beta={beta} goes with epsilon; with size={size} only beta=0 is allowed (keep all)"
-            )
-        if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
-            raise ValueError(
-                f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
-                "0 suspects none"
-            )
-        return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
-    if not is_auto:
-        raise TypeError(f"suspects={suspects!r} goes with size; the theorems set how many to suspect")
-    if epsilon is None:
-        return ByDeltaSample(float(beta), float(eta))
-    _check_range("epsilon", epsilon, above_zero=True)
-    return ByTheorem(float(epsilon), float(beta or 0.0), float(eta))
+    if epsilon is not None:
+        _check_range("epsilon", epsilon, above_zero=True)
+    if size is None:
+        return ByTheorem(epsilon, float(beta or 0.0), float(eta))
+    check_count("size", size)
+    if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
+        raise ValueError(
+            f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
+            "0 suspects none"
+        )
+    return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
 
 
 def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
@@ -137,7 +129,7 @@ def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
 class Settings:
     """The settings of a coreset: the problem, how many rows, and how to choose them.
 
-    ``given`` is an anchor, a ball or a theta; None to find one.
+    ``given`` is an anchor, a ball or a theta; None to find one. The last three are for a dynamic coreset.
     """
 
     loss: Loss
@@ -148,26 +140,17 @@ class Settings:
     seed: int
     given: Any
 
+    tree: bool = False
+    bucket_size: int | None = None
+    height: int | None = None
+
     @classmethod
-    def of(
-        cls,
-        loss: Any,
-        plan: SizeRule,
-        *,
-        n_outliers: Any,
-        sampler: Any,
-        calibrate: Any,
-        random_state: Any,
-        anchor: Any,
-        **more: Any,
-    ) -> Self:
+    def of(cls, *, random_state: Any, anchor: Any, calibrate: Any, **asked: Any) -> Settings:
         """Check the settings, before there are points; raise TypeError or ValueError if one is wrong."""
-        check_loss(loss)
-        if not isinstance(calibrate, (bool, np.bool_)):
-            raise TypeError(f"calibrate={calibrate!r} must be True or False")
-        checked_outliers(n_outliers)
-        seed = int(generator(random_state).integers(2**63))
-        settings = cls(loss, plan, sampler, n_outliers, bool(calibrate), seed, anchor, **more)
+        seed, calibrate = int(generator(random_state).integers(2**63)), check_flag("calibrate", calibrate)
+        settings = cls(seed=seed, given=anchor, calibrate=calibrate, **asked)
+        check_loss(settings.loss)
+        checked_outliers(settings.n_outliers)
         if anchor is not None:
             as_anchor(anchor)
         settings.check_radius()
@@ -184,21 +167,24 @@ class Settings:
     def chooser(self) -> Sampler | None:
         """The requested sampler; None for "auto", which depends on the anchor."""
         chosen: Any = self.sampler
-        if isinstance(self.plan, ByDeltaSample):
-            if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
+        if isinstance(chosen, str) and chosen in SAMPLERS:
+            chosen = SAMPLERS[chosen]()
+        is_auto = isinstance(chosen, str) and chosen == "auto"
+        if not (is_auto or isinstance(chosen, Sampler)):
+            wrong = ValueError if isinstance(chosen, str) else TypeError
+            raise wrong(
+                f"sampler={chosen!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler, "
+                "such as dm.UniformSampler()"
+            )
+        if is_uniform(self.plan):
+            if not (is_auto or isinstance(chosen, UniformSampler)):
                 raise TypeError(
                     f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
                 )
             return UniformSampler()
-        if isinstance(chosen, Sampler):
-            return chosen.sampler if isinstance(chosen, Bound) else chosen
-        known = ["auto", *SAMPLERS]
-        if isinstance(chosen, str):
-            if chosen not in known:
-                raise ValueError(f"sampler={chosen!r} is not known; use one of {known}, or pass a Sampler")
-            return None if chosen == "auto" else SAMPLERS[chosen]()
-        found = f"the class {chosen.__name__}; call it" if isinstance(chosen, type) else repr(chosen)
-        raise TypeError(f"sampler must be a Sampler, or one of {known}; found {found}")
+        if is_auto:
+            return None
+        return chosen.sampler if isinstance(chosen, Bound) else chosen
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler for an anchor, by what a coreset keeps: its anchor leads to the same sampler."""
@@ -212,7 +198,7 @@ class Settings:
     def check_radius(self) -> None:
         """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
         is_bare = self.given is not None and not isinstance(self.given, Ball)
-        by_theorem = isinstance(self.plan, ByTheorem)
+        by_theorem = isinstance(self.plan, ByTheorem) and not is_uniform(self.plan)
         if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
             raise ValueError(
                 f"{'epsilon' if by_theorem else repr(self.chooser)} needs to know how far from the anchor a "
@@ -279,10 +265,9 @@ class CalibrationFeatures:
 def calibration_features(
     loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
 ) -> CalibrationFeatures:
-    """Choose as many features as a sample of ``size`` points can be calibrated to.
+    """Choose as many features as a sample of ``size`` points can be calibrated to, whichever they are.
 
-    The loss always; the gradient and the counts of centres, the counts alone,
-    or neither. The choice depends on the problem and the size, not on the points.
+    The loss always; the gradient and the counts of centres, the counts alone, or neither.
     """
     k = loss.n_centres if loss.has_centres else 1
     for gradient in (_has_gradients(loss, anchor, points), False):
@@ -319,12 +304,7 @@ class Suspects:
 class Scored(RankedRows):
     """Points as seen from an anchor, which are candidates: some are suspected, the others have ranks.
 
-    Attributes
-    ----------
-    outer : array of positions
-        The points that are suspected.
-    inner : AnchoredPoints
-        All points with their losses; those that are suspected have weight zero.
+    ``outer`` are the positions of the suspected; ``inner`` has all points, of which these have weight zero.
     """
 
     def __init__(
@@ -496,14 +476,7 @@ def blind_view(settings: Settings) -> View:
 
 
 def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> anchor_sample(dm.points([[1.0], [2.0]], ids=[7, 3]), seed=0).ids
-    array([3, 7])
-    """
+    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed."""
     if len(points) <= SAMPLE:
         return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
     anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
@@ -540,13 +513,6 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     return anchor
 
 
-def check_points(points: WeightedPoints, loss: Loss) -> None:
-    """Raise TypeError or ValueError unless these are points, and labelled if the loss needs labels."""
-    check_points_and_loss(points, loss)
-    if loss.needs_labels and points.y is None:
-        raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
-
-
 def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
     """Raise ValueError unless a custom loss returned one number per point, zero or more."""
     if loss.finds_nonfinite:
@@ -581,9 +547,9 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     )
 
 
-def view_from(settings: Settings, anchor: Anchor, sampler: Sampler, points: WeightedPoints) -> View:
+def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:
     """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
-    features = None
+    sampler, features = settings.sampler_at(anchor, points.n_columns), None
     if settings.calibrate and settings.plan.calibrates and isinstance(sampler, RankedSampler):
         features = calibration_features(settings.loss, anchor, settings.by_size.size, points)
     return View(settings, anchor, sampler, features)
@@ -592,24 +558,15 @@ def view_from(settings: Settings, anchor: Anchor, sampler: Sampler, points: Weig
 def complete_view(settings: Settings, points: WeightedPoints) -> View | None:
     """Return the view from the anchor given, if nothing has to be found or frozen on a sample."""
     anchor = given_anchor(settings.given, settings.loss, points.n_columns)
-    if anchor is None:
+    if anchor is None or not has_frozen(settings.sampler_at(anchor, points.n_columns), anchor):
         return None
-    sampler = settings.sampler_at(anchor, points.n_columns)
-    if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
-        return None
-    return view_from(settings, anchor, sampler, points)
+    return view_from(settings, anchor, points)
 
 
 def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
     """Find the view: the anchor given, or one found on a sample, with what the sampler freezes there.
 
-    Parameters
-    ----------
-    settings : Settings
-    sample : WeightedPoints
-        From :func:`anchor_sample`.
-    z, total, n_points
-        The weight to set aside, and the weight and number of all points.
+    ``z``, ``total`` and ``n_points`` are the weight to set aside, and the weight and number of all points.
     """
     loss = settings.loss
     if settings.chooser is not None:
@@ -632,4 +589,4 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
         if inner.any():
             anchored = replace(anchored, points=sample.with_weights(inner))
         anchor = freeze(sampler, anchored).anchor
-    return view_from(settings, anchor, sampler, sample)
+    return view_from(settings, anchor, sample)

@@ -44,13 +44,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what :func:`pack` returned.
-
-    Raises
-    ------
-    ValueError
-        If it is not a summary, has another format, or is damaged.
-    """
+    """Read what :func:`pack` returned; raise ValueError for anything else."""
     if len(data) < _HEAD.size + 4 or data[:4] != _MAGIC:
         raise ValueError(f"these {len(data)} bytes are not a summary; pass what Summary.to_bytes() returned")
     _, version, length = _HEAD.unpack_from(data)

@@ -9,7 +9,8 @@ files, on workers, or on sites that share only summaries. For Dask,
 there is a :class:`Federation` of sites.
 """
 
-from duramen.coreset.passes import Plan, Summary, finish, merge, plan, summarize
+from duramen.coreset.candidates import Plan, Summary
+from duramen.coreset.passes import finish, merge, plan, summarize
 from duramen.distributed.federation import Federation, Site
 
 __all__ = ["Federation", "Plan", "Site", "Summary", "finish", "merge", "plan", "summarize"]

@@ -16,11 +16,11 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, Collector
+from duramen.coreset.candidates import MARGIN, Plan, Summarizer, Summary
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
-from duramen.coreset.view import View, complete_view
+from duramen.coreset.passes import finish, plan, summarize
+from duramen.coreset.view import View, complete_view, largest_losses
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
@@ -33,7 +33,6 @@ Ask = Callable[[Plan], Any]
 """A function that sends a plan to a site and returns a Summary, its bytes, or a future of either."""
 
 _ROOM = 1.25  # factor by which the weight to suspect may grow before sites must be asked twice
-_MARGIN = 1e-6  # as in the passes: more than the rounding of sums of weights
 _TOGETHER = 1 << 16  # rows copied together
 
 
@@ -107,14 +106,14 @@ class Site:
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
         with self.rows._lock:
-            body = self._first_pass(plan) if plan.view.blind else self._second_pass(plan)
-        n_rows = sum(len(part.keys) for part in (body.kept, body.suspects) if part is not None)
+            found = self._first_pass(plan) if plan.view.blind else self._second_pass(plan)
+        n_rows = sum(len(part.keys) for part in (found.kept, found.suspects) if part is not None)
         if self.max_rows is not None and n_rows > self.max_rows:
             raise PermissionError(
                 f"the summary would have {n_rows:,} rows, but max_rows={self.max_rows:,}; use a "
                 "smaller size, fewer outliers, or an anchor that has all that the sampler freezes"
             )
-        return Summary(plan, body)
+        return found
 
     def answer(self, plan: Plan | bytes) -> bytes:
         """Return the bytes of the summary for a plan, or for its pickle.
@@ -123,35 +122,36 @@ class Site:
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
 
-    def _first_pass(self, plan: Plan) -> Collected:
-        """Collect a first pass; without a sample if the given anchor needs none."""
-        body = self._collect(plan)
-        if body.kept is None or complete_view(plan.problem, body.kept.points) is None:
-            return body
-        return replace(body, kept=body.kept.take(np.array([0])))  # one row shows the form of all
+    def _first_pass(self, plan: Plan) -> Summary:
+        """Make a first pass; without a sample if the given anchor needs none."""
+        found = self._summarize(plan)
+        if found.kept is None or complete_view(plan.problem, found.kept.points) is None:
+            return found
+        return replace(found, kept=found.kept.take(np.array([0])))  # one row shows the form of all
 
-    def _second_pass(self, plan: Plan) -> Collected:
+    def _second_pass(self, plan: Plan) -> Summary:
         """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
         rows, view = self.rows, plan.view
         current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
         if not current and _solves_same(rows, view):
             with suppress(ValueError, PermissionError):  # too little weight, or read-only
                 rows.reanchor(view.anchor)
-        return read_off(rows, view) or self._collect(plan)
+        return read_off(rows, plan) or self._summarize(plan)
 
-    def _collect(self, plan: Plan) -> Collected:
-        """Collect a pass from all rows, in parts small enough to copy."""
+    def _summarize(self, plan: Plan) -> Summary:
+        """Make a pass over all rows, in parts small enough to copy."""
         ids = self.rows.ids
         starts = range(0, len(ids), _TOGETHER)
-        return summarize((self.rows.points(ids[start : start + _TOGETHER]) for start in starts), plan).body
+        return summarize((self.rows.points(ids[start : start + _TOGETHER]) for start in starts), plan)
 
 
-def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
-    """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
+def read_off(rows: DynamicCoreset, plan: Plan) -> Summary | None:
+    """Return the summary of a second pass over the points, read off the sorted lists of a dynamic coreset.
 
     It is None if anchor, seed, loss or sampler differ, or if a loss is infinite. For m points that may be
     suspected and s strata it costs O(m d + s size).
     """
+    view = plan.view
     with rows._lock:
         here = rows._state.current_candidates()
         if here is None or not (_solves_same(rows, view) and _score_alike(here.view, view)):
@@ -163,7 +163,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
         engine.remove(worst[len(own) : n])  # for a moment: the pass may suspect other points
         engine.add(worst[n : len(own)])
         try:
-            return _read(rows, here, outer, view)
+            return _read(rows, here, outer, plan)
         finally:
             engine.add(worst[len(own) : n])
             engine.remove(worst[n : len(own)])
@@ -190,25 +190,26 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
     """Return the slots of the points that the pass may suspect, the largest loss first."""
-    parts, enough, before = [np.empty(0, dtype=np.int64)], view.suspected * (1 + _MARGIN), 0.0
+    enough, before, parts = view.suspected * (1 + MARGIN), 0.0, [np.empty(0, dtype=np.int64)]
     for part in here.table.order.from_place(np.inf, 2**63, up=False):
-        sums = np.cumsum(np.append(before, slots.weights[part]))
-        takes = (sums[:-1] < enough) & (here.scores.losses[part] >= view.floor)
-        parts.append(part[takes])
-        if not takes.all():
+        if before >= enough:
             break
-        before = sums[-1]
-    return np.concatenate(parts)
+        parts.append(part)
+        before += float(slots.weights[part].sum())
+    found = np.concatenate(parts)
+    losses = here.scores.losses[found]
+    rows = largest_losses(losses, slots.ids[found], slots.weights[found], enough)
+    return found[np.sort(rows[losses[rows] >= view.floor])]
 
 
-def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, view: View) -> Collected:
-    """Collect some points as suspects, and the others from the engine, which holds them."""
-    slots, strata, inner = rows._sound().slots, here.strata(), outer[:0]
+def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, plan: Plan) -> Summary:
+    """Summarize some points as suspects, and the others by the engine, which holds them."""
+    view, slots, strata, inner = plan.view, rows._sound().slots, here.strata(), outer[:0]
     n_strata = len(strata.numbers)
     if n_strata:
         inner = here.smallest(np.arange(n_strata), np.full(n_strata, view.settings.by_size.size)).rows
-    collector = Collector(view)
-    collector.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
+    kept = Summarizer(plan)
+    kept.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
     weights, totals = ExactSums(n_strata), None
     for at, number in enumerate(strata.numbers.tolist()):
         weights.absorb(here.engine._weights[number], at=[at])
@@ -216,7 +217,7 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, view: View) 
         totals = here.engine.exact_totals.take(np.arange(view.features.n_columns))
     labels = rows._state.validator.classes if view.loss.classifies else ()
     return replace(
-        collector.summary(),
+        kept.summary(),
         n_rows=len(slots),
         classes=(min(labels), max(labels)) if labels else (),
         numbers=strata.numbers,
@@ -302,7 +303,7 @@ class Federation:
         assert isinstance(found, Plan)
         view, shared = found.view, _without_ids(found.view.anchor)
         features = view.features and replace(view.features, anchor=shared)
-        plan = replace(found, first_pass=None, view=replace(view, anchor=shared, features=features))
+        plan = replace(found, expected=None, view=replace(view, anchor=shared, features=features))
         self._next = _with_room(plan, view.suspected, view.floor)
         self.anchor = replace(view.anchor, ids=anchor.ids) if isinstance(anchor, Anchor) else view.anchor
 
@@ -316,18 +317,17 @@ class Federation:
     def _choose(self) -> Coreset:
         """Ask all sites, again if they sent too few suspects, and plan the next question."""
         assert self._next is not None
-        plan, body = self._next, self._ask_all(self._next).body
-        if not body.n_points:
-            body.sample()  # raises an error that says why
-        total, sent = body.total, 0.0 if body.suspects is None else body.suspects.points.total_weight
+        plan, found = self._next, self._ask_all(self._next)
+        if not found.n_points:
+            found.sample()  # raises an error that says why
+        total = found.total
         suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
-        if suspected and len(body.numbers) and sent < suspected * (1 + _MARGIN):
+        if suspected and len(found.numbers) and found.suspected < suspected * (1 + MARGIN):
             self._next = _with_room(plan, suspected)
             return self._choose()
-        exact = replace(plan, first_pass=body).with_view(suspected=suspected, floor=-np.inf)
-        core = finish(Summary(exact, body))
+        core = finish(replace(found, plan=plan.with_view(suspected=suspected, floor=-np.inf)))
         assert isinstance(core, Coreset)
-        floor = float(body.suspects.keys.min()) if body.suspects and len(body.numbers) else -np.inf
+        floor = float(found.suspects.keys.min()) if found.suspects and len(found.numbers) else -np.inf
         self._next = _with_room(plan, suspected, floor)
         return replace(core, anchor=self.anchor)
 

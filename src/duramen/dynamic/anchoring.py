@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from duramen.coreset.view import Settings
 from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
@@ -94,15 +93,6 @@ class AnchorReport:
         if self.holds:
             return f"{where}, within the radius of {self.radius:.4g}"
         return f"{where}, outside the radius of {self.radius:.4g}: bounds no longer hold there"
-
-
-@dataclass(frozen=True, eq=False)
-class LiveSettings(Settings):
-    """The settings of a dynamic coreset, including its engine."""
-
-    tree: bool = False
-    bucket_size: int | None = None
-    height: int | None = None
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:

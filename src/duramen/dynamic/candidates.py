@@ -15,8 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import Suspects, View
-from duramen.dynamic.anchoring import LiveSettings
+from duramen.coreset.view import Settings, Suspects, View
 from duramen.dynamic.ranked import Ranked, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
@@ -198,7 +197,7 @@ class LiveCandidates:
     """
 
     def __init__(
-        self, slots: Slots, view: View, settings: LiveSettings, n_outliers: float, probe: WeightedPoints
+        self, slots: Slots, view: View, settings: Settings, n_outliers: float, probe: WeightedPoints
     ) -> None:
         if settings.tree:  # where a sampler is a black box
             Scores(view, probe)  # refuses scores that would be refused when a node is built

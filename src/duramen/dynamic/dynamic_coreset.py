@@ -16,8 +16,8 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.view import plan_of
-from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
+from duramen.coreset.view import Settings, plan_of
+from duramen.dynamic.anchoring import AnchorReport, same_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Loss, distance
@@ -123,9 +123,9 @@ class DynamicCoreset:
         height: int | None = None,
     ) -> None:
         shape = {"bucket_size": bucket_size, "height": height}
-        settings = LiveSettings.of(
-            loss,
-            plan_of(size, None, None, 0.1, suspects),
+        settings = Settings.of(
+            loss=loss,
+            plan=plan_of(size, None, None, 0.1, suspects),
             n_outliers=n_outliers,
             sampler=sampler,
             calibrate=calibrate,
@@ -435,7 +435,7 @@ class DynamicCoreset:
         if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
 
-    def _adopt(self, settings: LiveSettings) -> None:
+    def _adopt(self, settings: Settings) -> None:
         """Use settings with an anchor from elsewhere, in place of a first one."""
         self._settings = self._state.settings = settings
 

@@ -18,8 +18,15 @@ from duramen.arrays import Array
 from duramen.coreset.choose import choose, keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View, anchor_sample, complete_view, find_view, given_anchor, view_from
-from duramen.dynamic.anchoring import LiveSettings
+from duramen.coreset.view import (
+    Settings,
+    View,
+    anchor_sample,
+    complete_view,
+    find_view,
+    given_anchor,
+    view_from,
+)
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.rows import Slots
@@ -48,7 +55,7 @@ class State:
     """
 
     def __init__(
-        self, settings: LiveSettings, validator: RowValidator, n_outliers: float, first_id: int = 0
+        self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
@@ -242,9 +249,8 @@ class State:
         if anchor is None:
             self.total.add_rows(self.slots.weights)
             return
-        sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        self._score_all(view_from(self.settings, anchor, sampler, probe), at_once=True)
+        self._score_all(view_from(self.settings, anchor, probe), at_once=True)
 
     def _move_to(self, view: View, sample: Array) -> None:
         """Score all points from an anchor that was found on a sample."""

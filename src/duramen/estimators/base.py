@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from duramen.arrays import Array, Rows, as_rows, refuse_nonfinite
+from duramen.arrays import Array, Rows, as_rows, check_flag, refuse_nonfinite
 from duramen.coreset.coreset import Estimate
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.estimators.fitting import (
@@ -364,9 +364,8 @@ class RobustEstimator(BaseEstimator):
 
     def _check_updatable(self, settings: FitSettings) -> None:
         """Raise TypeError if forgetting a row would leave a trace, as the coreset depends on their order."""
-        if not isinstance(self.updatable, (bool, np.bool_)):
-            raise TypeError(f"updatable={self.updatable!r} must be True or False")
-        if self.updatable and DynamicCoreset(**settings.coreset_arguments(2, None)).engine == "tree":
+        asked = settings.coreset_arguments(2, None)
+        if check_flag("updatable", self.updatable) and DynamicCoreset(**asked).engine == "tree":
             raise TypeError(
                 f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
                 "not; use a built-in sampler or a RankedSampler, or pass updatable=False"

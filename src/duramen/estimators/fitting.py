@@ -17,19 +17,10 @@ from scipy.sparse import issparse
 
 from duramen.arrays import Array, Rows, check_count, generator, is_number, is_whole, refuse_nonfinite
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
+from duramen.coreset.candidates import Plan, Summarizer
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.passes import (
-    Plan,
-    Reducer,
-    ScanSource,
-    Source,
-    Summarizer,
-    Summary,
-    finish,
-    plan,
-    run_passes,
-)
+from duramen.coreset.passes import Reducer, ScanSource, Source, finish, plan, run_passes
 from duramen.coreset.view import ROWS_A_PARAMETER, anchor_sample
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
@@ -305,7 +296,7 @@ class AllRows:
         first = plan(loss=problem, size=2, sampler=settings.sampler, random_state=settings.seed)
         changed = _Changed(source, partial(_prepare, loss=loss))
         profile = changed.reduce(partial(Profiler, loss, first), "profile")
-        found = profile.first_pass.body
+        found = profile.first_pass
         if not found.n_points:
             raise ValueError("there are no rows with positive weight; at least one is needed")
         named = source.names is not None and all(isinstance(name, str) for name in source.names)
@@ -339,7 +330,7 @@ class AllRows:
         """Build a coreset around an anchor; None finds one."""
         asked, points = settings.coreset_arguments(size, anchor), self.points
         if points is None:
-            return run_passes(self.source, finish(Summary(plan(**asked), self.first_pass)))
+            return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
     def evaluate(self, settings: FitSettings, theta: Array) -> TrimmedPass:

@@ -23,6 +23,7 @@ from duramen.arrays import (
     Array,
     Rows,
     as_column,
+    check_flag,
     dense_block,
     is_number,
     refuse_nonfinite,
@@ -57,8 +58,7 @@ class PredictorLoss(BuiltInLoss):
     needs_labels = has_predictors = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
+        check_flag("fit_intercept", self.fit_intercept)
 
     @property
     def convex(self) -> bool:
@@ -85,8 +85,6 @@ class PredictorLoss(BuiltInLoss):
         return y.astype(dtype, copy=False)
 
     def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
         self.check_labels(y)
         if not self.has_classes:
             return

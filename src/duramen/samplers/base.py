@@ -47,30 +47,28 @@ def uniforms(seed: int, ids: Array) -> Array:
     result = np.empty(len(ids))
 
     def work(chunk: slice) -> None:
-        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN + start
-        result[chunk] = ((_mixed(numbers) >> np.uint64(11)) + 0.5) * 2.0**-53
+        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN
+        numbers += start
+        np.add(_mixed(numbers) >> np.uint64(11), 0.5, out=result[chunk])
+        result[chunk] *= 2.0**-53
 
     for_each_chunk(work, len(ids), 1 << 16)
     return result
 
 
 def _mixed(numbers: Array) -> Array:
-    """Mix the bits of every number."""
+    """Mix the bits of every number, in place."""
     for shift, factor in _ROUNDS:
-        numbers = (numbers ^ (numbers >> shift)) * factor
-    return numbers ^ (numbers >> np.uint64(31))
+        numbers ^= numbers >> shift
+        numbers *= factor
+    numbers ^= numbers >> np.uint64(31)
+    return numbers
 
 
 def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
-    """Find the ``m`` smallest ranks, ties by id, and the next rank.
+    """Find the rows of the ``m`` smallest ranks, in their order, ties by id; and the next rank.
 
-    Infinite ranks count as absent. Where no more than m are finite, all
-    of them are found and the next rank is infinity.
-
-    Returns
-    -------
-    rows : array of at most m positions, in the order of their ranks
-    threshold : float
+    Infinite ranks count as absent. Where no more than m are finite, the next rank is infinity.
 
     Examples
     --------
@@ -119,10 +117,8 @@ def smallest_of_groups(
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
-    """Share ``size`` out in proportion to ``shares``, within capacities.
+    """Share ``size`` out in proportion to ``shares``, within capacities: 2 or more each, or 1 of many.
 
-    The result is integers that add up to ``size``, or to all capacities together:
-    no more than its capacity for each, and at least two, or one if they are many.
     Where a share exceeds its capacity, the rest is shared out among the others; what
     rounding leaves goes to the largest remainders, the first of equals.
 
@@ -198,6 +194,11 @@ class Strata(NamedTuple):
     counts: Array
     weights: Array
 
+    def share_out(self, size: int, groups: Array, factors: Any = 1.0) -> tuple[Array, Array]:
+        """Share ``size`` out between groups of strata, in proportion to their weights times factors."""
+        counts = np.bincount(groups, self.counts).astype(np.int64)
+        return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
+
 
 class Sampler(ABC):
     """A method that reduces many points to a few weighted points that represent them.
@@ -272,7 +273,7 @@ class RankedSampler(Sampler):
 
         By default each stratum is a group, with a size in proportion to its weight.
         """
-        return np.arange(len(strata.numbers)), apportion(strata.weights, strata.counts, size)
+        return strata.share_out(size, np.arange(len(strata.numbers)))
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         return Bound(self).reduce(points, size, rng)
@@ -315,9 +316,9 @@ class Bound(Sampler):
         return points.take_unchecked(found.rows[order], found.weights[order])
 
 
-def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
+def has_frozen(sampler: Sampler, anchor: Anchor) -> bool:
     """Return whether an anchor already keeps all that the sampler would freeze."""
-    if type(sampler).freeze is RankedSampler.freeze:
+    if not isinstance(sampler, RankedSampler) or type(sampler).freeze is RankedSampler.freeze:
         return True
     names = sampler.freezes if _still_holds(sampler, "freezes", "freeze") else None
     return names is not None and set(names) <= set(anchor.frozen)
@@ -481,11 +482,6 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
     Weights are divided by inclusion probabilities, and scaled to the total weight of each group. Points that
     were certain to be included represent only themselves and keep their weight; the others are scaled
     to what is left.
-
-    Raises
-    ------
-    ValueError
-        Unless the sampler puts every stratum in a group, and gives every group a size.
     """
     strata = points.strata()
     pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
@@ -592,6 +588,10 @@ class LayeredSampler(RankedSampler):
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Pool the low exponents, and share the size out between the layers."""
         exponents = strata.numbers
+        if exponents.min() < _LOWEST or exponents.max() > _HIGHEST:  # from another machine
+            raise ValueError(
+                f"layers are numbered from {_LOWEST} to {_HIGHEST}; found {exponents.tolist()[:3]}"
+            )
         middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
         mean = float(strata.weights / strata.weights.sum() @ middle)
         lowest = int(np.floor(np.log2(mean) + 1e-9))  # the rounding of sums must not matter
@@ -599,45 +599,26 @@ class LayeredSampler(RankedSampler):
         while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
             pooled = np.maximum(pooled - 1, 0)
         layers, groups = np.unique(pooled, return_inverse=True)
-        weights = np.bincount(groups, strata.weights)
-        counts = np.bincount(groups, strata.counts).astype(np.int64)
-        return groups, apportion(weights * 2.0 ** (layers / 2), counts, size)
+        return strata.share_out(size, groups, 2.0 ** (layers / 2))
 
 
 def reduce_rows(
     sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> points = dm.points([[0.0], [1.0], [2.0], [3.0]], ids=[10, 11, 12, 13])
-    >>> rows, weights = reduce_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
-    >>> len(rows), weights
-    (2, array([2., 2.]))
-    """
+    """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total."""
     reduced = sampler.reduce(points, size, rng)
     if not isinstance(reduced, WeightedPoints):
         raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
     order = np.argsort(points.ids)
     places = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
     rows, weights = order[places], reduced.weights
-    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[rows], reduced.ids):
+    sound = (points.ids[rows] == reduced.ids) & (weights > 0) & (weights < np.inf)
+    sound &= np.bincount(rows, minlength=1)[rows] == 1
+    if not (0 < len(reduced) <= size and sound.all()):
+        wrong = np.flatnonzero(~sound)[:3]
         raise ValueError(
-            f"{sampler!r} returned {len(reduced)} points where {size} of those it was given were expected; "
-            "reduce must return some of them, with their ids"
-        )
-    repeats = np.bincount(rows)
-    if repeats.max() > 1:
-        raise ValueError(
-            f"{sampler!r} returned id {points.ids[repeats.argmax()]} more than once; "
-            "reduce must return each point once, with all the weight it represents"
-        )
-    wrong = ~((weights > 0) & (weights < np.inf))
-    if wrong.any():
-        raise ValueError(
-            f"{sampler!r} gave the weight {weights[wrong][0]} to id {reduced.ids[wrong][0]}; "
-            "weights must be positive numbers"
+            f"{sampler!r} returned {len(reduced)} points for size={size} (wrong: ids "
+            f"{reduced.ids[wrong].tolist()} with weights {weights[wrong].tolist()}); reduce must return 1 to "
+            "size of the points it was given, each once, with their ids and positive weights"
         )
     return rows, weights * (points.total_weight / reduced.total_weight)
