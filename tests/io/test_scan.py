@@ -257,8 +257,8 @@ def refused(error, match, source, **named):
 def test_what_cannot_be_scanned_is_refused(tmp_path):
     whole = table(100)
     X, y = rows_of(whole), whole["y"].to_numpy()
-    refused(TypeError, "yields them once; pass a list, or a function", iter([X]))
-    refused(TypeError, "yields them once", (batch for batch in [X]))
+    refused(TypeError, "found list_iterator; pass a list of batches, or a function", iter([X]))
+    refused(TypeError, "found generator; pass a list", (batch for batch in [X]))
     refused(TypeError, "int is neither a file", 3)
     refused(FileNotFoundError, "there is no file", tmp_path / "none.parquet")
     refused(FileNotFoundError, "no files that match", tmp_path / "*.csv")

@@ -28,6 +28,7 @@ from duramen.io.tables import (
     Kind,
     Table,
     column_roles,
+    features_of,
     listed_names,
     refuse_where,
     repeated,
@@ -359,24 +360,21 @@ def learn_encoding(
     return encoding
 
 
-def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the features' names; refuse a name that is absent and one with two roles."""
-    taken = column_roles(table.columns, table.path, roles, features)
-    used = tuple(name for name, role in taken.items() if role == "features")
+def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> list[str]:
+    """Return the features' names; warn of those that may not be meant so."""
+    taken = column_roles(table.columns, table.path, roles, features, table.index)
+    used = features_of(taken)
     if features is None:
-        rest = [name for name in table.columns if name not in taken]
-        used = tuple(name for name in rest if name not in table.index)
-        if len(used) < len(rest):
+        index = sorted({*table.index} - {*taken})
+        if index:
             _warn(
                 table,
-                f"{few(sorted({*rest} - {*used}))} was the index of a pandas frame, and is not used as a "
-                "feature; name it among the features if it is one, or as the id",
+                f"{few(index)} was the index of a pandas frame, and is not used as a feature; name it among "
+                "the features if it is one, or as the id",
             )
         for name in used:
             if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
                 _warn(table, f"column {name!r} is a feature; if it identifies the rows, pass it as the id")
-    if not used:
-        raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
     return used
 
 

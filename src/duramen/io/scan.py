@@ -15,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
-from duramen.io.tables import column_roles, listed_names
+from duramen.io.tables import column_roles, features_of, listed_names
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
@@ -291,13 +291,11 @@ class _BatchScan(Scan):
         self, source: Any, features: list[str] | None, roles: dict[str, str | None], progress: bool | Progress
     ) -> None:
         super().__init__(progress)
-        if isinstance(source, Iterator):
+        if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
             raise TypeError(
-                f"a scan reads its batches twice, but {type(source).__name__} yields them once; "
-                "pass a list, or a function that returns an iterator"
+                f"a scan reads files, an Arrow dataset, or batches, twice; found {type(source).__name__}; "
+                "pass a list of batches, or a function that returns an iterator"
             )
-        if not callable(source) and not isinstance(source, Iterable):
-            raise TypeError(f"{type(source).__name__} is neither a file, an Arrow dataset, nor an iterable")
         self._source, self._features, self._roles = source, features, roles
 
     def _text_ids(self) -> TextIds:
@@ -359,9 +357,7 @@ class _BatchScan(Scan):
         """Return the same of a frame, with the columns of X in the order of the first batch."""
         there = column_names(batch)
         taken = column_roles(there, Path("the frame"), self._roles, self._features)
-        wanted = self._features
-        if wanted is None:
-            wanted = [name for name in there if name not in taken]
+        wanted = features_of(taken)
         self.names = self.names or tuple(wanted)
         if set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")
