@@ -130,9 +130,9 @@ class WeightedPoints:
     def _rows(self, X: Rows, which: Any, weights: Array) -> WeightedPoints:
         return self._from_parts(X, None if self.y is None else self.y[which], weights, self.ids[which])
 
-    def with_weights(self, weights: Array) -> WeightedPoints:
-        """Return the same points with other weights, which are not checked; X is shared."""
-        return self._from_parts(self.X, self.y, weights, self.ids)
+    def with_parts(self, **parts: Any) -> WeightedPoints:
+        """Return points with another X, y, weights or ids, which are not checked; the rest is shared."""
+        return self._from_parts(**{**vars(self), **parts})
 
     @staticmethod
     def concat(parts: Sequence[WeightedPoints]) -> WeightedPoints:

@@ -214,7 +214,10 @@ def test_a_black_box_draws_by_the_seed_alone():
     ("answer", "message"),
     [
         (lambda points, size: None, "must return points from reduce; found NoneType"),
-        (lambda points, size: points.with_weights(np.zeros(500)).take(slice(0, size)), "gave the weight 0.0"),
+        (
+            lambda points, size: points.with_parts(weights=np.zeros(500)).take(slice(0, size)),
+            "gave the weight 0.0",
+        ),
         (lambda points, size: points, "returned 500 points where 50 of those"),
         (
             lambda points, size: dm.points(points.X[:size], points.y[:size], ids=-1 - np.arange(size)),

@@ -34,7 +34,12 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
     [
         (np.zeros((3, 2)), {}, TypeError, r"found ndarray; .* dm\.robust_coreset"),
         (pd.DataFrame({"a": [1.0]}), {}, TypeError, r"found DataFrame; .* dm\.robust_coreset"),
-        (lazily(**NUMBERS)["a"], {}, TypeError, r"found .*Series of 1 dimensions; convert a Series by to_frame\(\)"),
+        (
+            lazily(**NUMBERS)["a"],
+            {},
+            TypeError,
+            r"found .*Series of 1 dimensions; convert a Series by to_frame\(\)",
+        ),
         (dask.delayed(unread)(), {}, TypeError, "found Delayed"),
         (
             lazily(a="float64", s="str"),
@@ -64,7 +69,12 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (lazily(**NUMBERS), {}, ValueError, r"LogisticLoss\(.*\) needs labels; pass label="),
         (UNREAD, {}, ValueError, r"LogisticLoss\(.*\) needs labels"),
         (UNREAD, {"label": "y"}, TypeError, "'y' names a column, but a Dask array"),
-        (UNREAD, {"y": UNREAD[:9, 0]}, ValueError, "y has 3 partitions and the data 4; pass one value for each row"),
+        (
+            UNREAD,
+            {"y": UNREAD[:9, 0]},
+            ValueError,
+            "y has 3 partitions and the data 4; pass one value for each row",
+        ),
         (UNREAD, {"y": UNREAD}, TypeError, "y must be .* found Array of 2 dimensions"),
         (UNREAD, {"ids": UNREAD[:, 0]}, TypeError, "ids must be integers"),
         (UNREAD[:, 0], {}, TypeError, "two-dimensional Dask array; found Array of 1 dimensions"),

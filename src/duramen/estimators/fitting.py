@@ -92,11 +92,6 @@ def seed_of(random_state: Any) -> int:
     return int(random_state) if is_whole(random_state) else int(generator(random_state).integers(2**63))
 
 
-def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
-    """Return points with X, y, weights or ids replaced, unchecked."""
-    return WeightedPoints._from_parts(**{**vars(points), **parts})
-
-
 def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other classes") -> Array:
     """Return the number of the class of each label; refuse a label that is not one of the classes."""
     y = np.asarray(y)
@@ -247,13 +242,13 @@ def _prepare(points: WeightedPoints, *, loss: Loss) -> WeightedPoints:
             "pass a Dask array or Series as y"
         )
     if not loss.needs_labels:
-        points = with_parts(points, y=None)
+        points = points.with_parts(y=None)
     return points if points.weights.all() else points.take(points.weights > 0)
 
 
 def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
     """Replace labels by the numbers of their classes."""
-    return with_parts(points, y=codes_of(points.y, classes, "the data must not change between passes"))
+    return points.with_parts(y=codes_of(points.y, classes, "the data must not change between passes"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,18 +402,17 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def refit(settings: FitSettings, data: AllRows, size: int, anchor: Any, start: Array) -> FitResult | None:
-    """Fit to changed data, on a coreset of the same size and anchor, if any; ``start`` is one of the starts.
+def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
+    """Fit to changed data, on their coreset or on all of them; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
-    core = None if settings.coreset_size is None else data.build(settings, size, anchor)
     if core is not None and not _is_representative(core, settings.loss):
         return None
     bare = data.points if core is None else core.points  # without the anchor, which may mislead
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
-    found = FitResult(min(runs, key=lambda run: run.objective), core, size, [])
+    found = FitResult(min(runs, key=lambda run: run.objective), core, len(bare), [])
     return found if _is_accurate(settings, data, found) else None
 
 
