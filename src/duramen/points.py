@@ -155,7 +155,11 @@ class WeightedPoints:
         if not parts:
             raise ValueError("concat needs at least one set of points; found none")
         for part in parts[1:]:
-            _refuse_mismatch(parts[0], part)
+            if _form(part) != _form(parts[0]):
+                raise ValueError(
+                    f"points of {_form(parts[0])} and points of {_form(part)} cannot be joined; they must be "
+                    "alike"
+                )
         X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
         numbers = np.concatenate(ids)
         _refuse_repeats(numbers)
@@ -235,13 +239,10 @@ def _refuse_repeats(ids: Array) -> None:
         raise RowError(text, row, earlier=int(firsts[codes[row]]), id=ids[row])
 
 
-def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:
-    if part.n_columns != first.n_columns:
-        raise ValueError(f"points with {first.n_columns} and {part.n_columns} columns cannot be joined")
-    if (part.y is None) != (first.y is None):
-        raise ValueError("points with and without labels cannot be joined; give labels to all or to none")
-    if sparse.issparse(part.X) != sparse.issparse(first.X):
-        raise ValueError("dense and sparse points cannot be joined; convert one of them first")
+def _form(points: WeightedPoints) -> str:
+    """Describe what points that can be joined have in common."""
+    form = "sparse" if sparse.issparse(points.X) else "dense"
+    return f"{points.n_columns} columns, {form}, with {'no ' * (points.y is None)}labels"
 
 
 def _frozen_rows(rows: Rows) -> Rows:

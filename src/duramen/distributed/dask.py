@@ -256,7 +256,7 @@ class DaskSource:
 
     def _find_broken(self) -> int | None:
         """Find the first partition that cannot be computed, by halves."""
-        probes, first, end = _tasks("look-for-error", _nothing, self._partitions), 0, len(self)
+        probes, first, end = _tasks("look-for-error", len, self._partitions), 0, len(self)
         if _can_compute(probes):
             return None
         while end - first > 1:
@@ -330,10 +330,6 @@ def _at(place: str) -> Iterator[None]:
             yield
     except Exception as error:
         raise PartitionError(prefixed(f"{place}: ", error)) from error
-
-
-def _nothing(*blocks: Any) -> None:
-    """Depend on blocks, and return nothing."""
 
 
 def _can_compute(values: Sequence[Any]) -> bool:

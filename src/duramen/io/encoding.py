@@ -318,10 +318,7 @@ def learn_encoding(
     used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
     for name in used:
-        _check_kind(table, name, "feature", "time")
-        if name not in chosen:
-            may_be_id = id is None and table.kinds[name] in _TEXT_IDS
-            _check_kind(table, name, "number", "text id" if may_be_id else "text")
+        _check_kind(table, name, "feature" if name in chosen else "number")
     for role, column in roles.items():
         if column is not None:
             _check_kind(table, column, role)
@@ -406,13 +403,15 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 }
 
 
-def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
+def _check_kind(table: Table, name: str, role: str) -> None:
     """Refuse a column that cannot have a role; in a text file the error says where its first text is."""
     kind, (kinds, why) = table.kinds[name], _ROLES[role]
     if kind in kinds:
         return
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    what = "column" if role in ("feature", "number") else f"the {role}"
+    what, hint = f"the {role}", ""
+    if role in ("feature", "number"):
+        what, hint = "column", "text" if kind in _FEATURES else "time"
     text = "holds {kind}{where}{why}"
     error = RowError(text, column=name, hint=hint, kind=kind.value, where=where, why=why)
     raise error.inside(f"{table.path}: {what} {name!r} ")

@@ -21,7 +21,7 @@ from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
 
 if TYPE_CHECKING:
-    from duramen.io import Batch, Encoding, Table
+    from duramen.io import Encoding, Table
     from duramen.io.tables import Reader
 
 T = TypeVar("T")
@@ -97,12 +97,12 @@ class Scan(ABC):
                     n_rows += len(points)
                     show(number, n_rows / self.n_rows if self.n_rows else done, n_rows)
 
-        with self._progress_callback() as show:
-            try:
+        try:
+            with self._progress_callback() as show:
                 side_by_side(read, self._parts())
-            except ValueError:
-                self._check_ids()  # equal ids may be the cause
-                raise
+        except ValueError:
+            self._check_ids()  # equal ids may be the cause
+            raise
         self._check_ids()
         self.n_rows = n_rows
         return list(found.values()) or [begin()]
@@ -220,14 +220,14 @@ def _open(source: Any) -> Table | None:
             f"a {type(source).__name__} is already in memory; pass it as X, or scan a list of batches"
         )
     entries = source if isinstance(source, (list, tuple)) else [source]
-    paths = [isinstance(one, (str, Path)) for one in entries]
-    if any(paths) and not all(paths):
+    kinds = {isinstance(one, (str, Path)) for one in entries}
+    if kinds == {True, False}:
         raise TypeError("a list to scan must hold either files or batches, not both")
-    if any(paths):
-        from duramen.io import open_table
+    if True not in kinds:
+        return None
+    from duramen.io import open_table
 
-        return open_table(source)
-    return None
+    return open_table(source)
 
 
 def _numbers(ids: Any) -> Any:
@@ -264,22 +264,15 @@ class TableScan(Scan):
         ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            (one, first), (_, second), *_ = (
-                (listed(rows.ids)[row], batch.place(row))
-                for batch, rows in self._read_ids()
-                for row in np.flatnonzero(_numbers(rows.ids) == again[0]).tolist()
-            )
+            (one,) = self.names_of(again[:1]) if self.encoding.ids == "text" else again[:1].tolist()
             raise ValueError(
-                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
-                "ids must be distinct: correct them, or leave the id column out"
+                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) occurs more than once; ids "
+                "must be distinct: correct them, or leave the id column out"
             )
-
-    def _read_ids(self) -> Iterator[tuple[Batch, Any]]:
-        return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
     def _text_ids(self) -> TextIds:
         if self.encoding.ids == "text":
-            for batch, rows in self._read_ids():
+            for batch, rows in replace(self.encoding, parts=(), label=None, weight=None).read(self.table):
                 yield batch.done, batch.first, rows.ids
 
 
