@@ -8,6 +8,7 @@ here, once; an array that is already in this form is viewed, never copied.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -158,6 +159,14 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
                 column = column.astype(np.float64)
         refuse_nonfinite(column, name)
     return column
+
+
+def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
+    """Find the smallest values with at least a share of the weight up to them."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
+    return values[order[places.clip(max=len(order) - 1)]]
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from duramen.arrays import Array, Rows, check_count, generator, is_number, is_whole, refuse_nonfinite
+from duramen.arrays import (
+    Array,
+    Rows,
+    check_count,
+    generator,
+    is_number,
+    is_whole,
+    refuse_nonfinite,
+    weighted_quantiles,
+)
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
@@ -114,10 +123,7 @@ def _mixed(y: Array) -> ValueError:
 
 def weighted_median(values: Array, weights: Array) -> float:
     """Return the median of values, each counted by its weight."""
-    order = np.argsort(values)
-    steps = np.cumsum(weights[order])
-    below, above = np.searchsorted(steps / steps[-1], [0.5 - 1e-12, 0.5 + 1e-12])
-    return float(values[order[[below, above]]].mean())
+    return float(weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean())
 
 
 class Profiler:
