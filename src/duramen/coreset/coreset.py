@@ -169,7 +169,7 @@ class Estimate(NamedTuple):
 
 
 def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
-    """Estimate the standard error of the sum of weight times value over a sample; NaN where it is not known.
+    """Estimate the standard error of a weighted sum of values over a sample; NaN where it is not known.
 
     With c the loss above which weight is set aside, f_z is the sum of weight times
     min(f, c), less c z; and to first order in the sample it does not matter that c

@@ -134,20 +134,9 @@ _COLUMNS = {"label": "y", "weight": "sample_weight", "id": "ids"}  # by role, th
 class DaskSource:
     """The partitions of a Dask collection, in order, as a source of passes.
 
-    Parameters
-    ----------
-    data : Dask DataFrame or array
-    features : iterable, optional
-    **given
-        The columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
-        "sample_weight" and "ids".
-
-    Attributes
-    ----------
-    names : tuple or None
-        Of the features; None for an array.
-    rows : list of range or None
-        The numbers of the rows of each partition, where they are known.
+    ``given`` are the columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
+    "sample_weight" and "ids". ``names`` are those of the features, None for an array; ``rows`` are the
+    numbers of the rows of each partition, where they are known.
     """
 
     classes = None

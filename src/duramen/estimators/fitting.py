@@ -451,26 +451,18 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
 
 
 def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> Array | None:
-    """Return a theta that fits all rows perfectly, if there is one: it fits those kept, whichever they are.
-
-    Where a loss of the residual is zero, least squares is too, and finds the same theta for a row of weight 2
-    as for two rows; with a kink, theta would depend on the steps taken.
-    """
+    """Return a theta that fits all rows perfectly, if there is one: it fits any that are kept."""
     size = 1.0 if points.y is None else float(np.abs(points.y).max())
     if size > _HUGE:
         return None
-    if loss.of_residual:
+    if loss.of_residual:  # least squares is zero there too, and treats weight 2 as two rows
         loss = SquaredLoss(fit_intercept=loss.fit_intercept)
     found = solve_quietly(points, loss, 0, **problem, init="zero")
     return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
 
 
 def _is_representative(core: Coreset, loss: Loss) -> bool:
-    """Return whether a problem that can be solved on all the data can be solved on the coreset too.
-
-    Classes that are rare, or entirely suspected, may be missing from it, or weigh less than z in it;
-    if the data has few distinct points, it may have too few.
-    """
+    """Return whether the coreset has all classes, or enough distinct points, to be solved on."""
     if len(core) >= core.n_points:
         return True
     try:

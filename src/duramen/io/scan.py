@@ -78,12 +78,7 @@ class Scan(ABC):
     def passed(
         self, begin: Callable[[], T], take: Callable[[T, int, WeightedPoints], Any], number: int = 1
     ) -> list[T]:
-        """Make one pass over all batches, on all cores where files can be read in parts.
-
-        ``begin`` makes the collection of one thread; ``take`` is called with it, the number of rows before a
-        batch, and the batch; ``number`` says which pass this is, for the progress. Returns what was
-        collected: one entry for each thread, at least one.
-        """
+        """Make a pass over all batches; return what ``take`` added to what ``begin`` made, per thread."""
         found: dict[int, T] = {}
         lock = threading.Lock()
         n_rows = 0
