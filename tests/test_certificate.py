@@ -160,7 +160,7 @@ def test_ascent_finds_a_planted_weakness():
     side = core.X[:, 0] > 0
     weights = np.where(side, 0.7 * core.weights, core.weights)
     weights[~side] *= (core.total_weight - weights[side].sum()) / weights[~side].sum()
-    weak = dataclasses.replace(core, points=core.points.with_weights(weights))
+    weak = dataclasses.replace(core, points=core.points.with_parts(weights=weights))
     cert = certify(weak, X, radius=4.0)
     chance = cert.errors[cert.kinds != "adversarial"].max()
     step = (cert.worst - core.anchor.theta)[0]
@@ -251,7 +251,7 @@ class TestSettings:
         cert = certify(blind, X0, Y0, n_probes=2)
         assert np.isnan(cert.covered)
         assert "intervals: unknown" in repr(cert)
-        points = core.points.with_weights(core.weights[::-1].copy())
+        points = core.points.with_parts(weights=core.weights[::-1].copy())
         sure = dataclasses.replace(core, points=points, inclusion=np.ones(len(core)), calibrated=False)
         assert certify(sure, X0, Y0, n_probes=4).covered == 0
 

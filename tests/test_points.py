@@ -132,21 +132,21 @@ BAD = [
     ("no rows", np.zeros((0, 3)), {}, ValueError, r"X is empty: it has shape \(0, 3\)"),
     ("no columns", np.zeros((3, 0)), {}, ValueError, r"X is empty: it has shape \(3, 0\)"),
     ("empty list", [], {}, ValueError, r"found shape \(0,\)"),
-    ("ragged", [[1.0, 2.0], [3.0]], {}, ValueError, r"different lengths; row 1 has 1 values, row 0 has 2"),
-    ("nested", [[1, [2, 3]], [4, 5]], {}, ValueError, r"each entry must be one number"),
+    ("ragged", [[1.0, 2.0], [3.0]], {}, TypeError, r"X cannot be read as numbers, .*inhomogeneous"),
+    ("nested", [[1, [2, 3]], [4, 5]], {}, TypeError, r"X cannot be read as numbers, one per entry: "),
     ("enormous id", X[:1], {"ids": [2**64]}, TypeError, r"ids has type object"),
     ("text", [[1.0, 2.0], [3.0, "x"]], {}, TypeError, r"X holds 'x' \(str\) in row 1, column 1; encode"),
     ("none", [[1.0, None], [3.0, 4.0]], {}, ValueError, r"X has a missing value \(None\) in row 0, column 1"),
     ("objects", np.array([[1.0, 2]], dtype=object), {}, TypeError, r"type object.*convert it to numbers"),
     ("complex", [[1.0, 2j]], {}, TypeError, r"X holds .* \(complex\) in row 0.*real numbers"),
-    ("dates", np.array([["2020-01-01"]], dtype="M8[D]"), {}, TypeError, r"row 0.*turn times into numbers"),
+    ("dates", np.array([["2020-01-01"]], dtype="M8[D]"), {}, TypeError, r"row 0.*times as seconds"),
     ("masked", np.ma.array(X, mask=[[0, 0], [0, 1], [0, 0]]), {}, ValueError, r"masked value in row 1"),
     ("short y", X, {"y": [1, 2]}, ValueError, r"y has 2 values for 3 rows of X"),
     ("long weights", X, {"weights": np.ones(4)}, ValueError, r"weights has 4 values for 3 rows"),
     ("wide y", X, {"y": np.ones((3, 1))}, ValueError, r"y must have one value per row; found shape \(3, 1\)"),
     ("nan y", X, {"y": [0, 1, np.nan]}, ValueError, r"y has NaN in row 2"),
     ("text y", X, {"y": ["a", "b", "c"]}, TypeError, r"y holds 'a' \(str\) in row 0"),
-    ("ragged y", X, {"y": [[1], [1, 2], [3]]}, ValueError, r"y has rows of different lengths; row 1 has 2 values, row 0 has 1"),
+    ("ragged y", X, {"y": [[1], [1, 2], [3]]}, TypeError, r"y cannot be read as numbers, one per entry: "),
     ("negative weight", X, {"weights": [1, -2, -3]}, ValueError, r"must not be negative; row 1 has -2"),
     ("infinite weight", X, {"weights": [1, np.inf, 1]}, ValueError, r"weights has inf in row 1"),
     ("heavy", X[:2], {"weights": [1e308, 1e308]}, ValueError, r"weights add up to infinity; scale them down"),
@@ -209,7 +209,7 @@ def test_what_is_taken_apart_can_be_joined_again(points, data):
 def test_joining_is_associative(a, b, c):
     concat = dm.WeightedPoints.concat
     if len({p.y is None for p in (a, b, c)}) > 1:
-        with pytest.raises(ValueError, match="labels"):
+        with pytest.raises(ValueError, match=r"with (no )?labels"):
             concat([a, b, c])
         return
     assert same(concat([concat([a, b]), c]), concat([a, concat([b, c])]))
@@ -236,9 +236,9 @@ def test_concat_refuses_what_does_not_fit():
     points = dm.points(X)
     with pytest.raises(ValueError, match="at least one"):
         concat([])
-    with pytest.raises(ValueError, match="2 and 1 columns"):
+    with pytest.raises(ValueError, match=r"2 columns, .* 1 columns"):
         concat([points, dm.points([[1.0]], ids=[7])])
     with pytest.raises(ValueError, match="occurs again"):
         concat([points, points])
-    with pytest.raises(ValueError, match="dense and sparse"):
+    with pytest.raises(ValueError, match=r"dense, .* sparse, "):
         concat([points, dm.points(sparse.csr_array(X), ids=[7, 8, 9])])

@@ -8,6 +8,7 @@ here, once; an array that is already in this form is viewed, never copied.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -64,10 +65,6 @@ def _frame_rows(data: Any) -> Array:
 
 
 _WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
-_WAYS_OUT = {
-    **dict.fromkeys("Mm", "turn times into numbers first, for instance seconds"),
-    "c": "pass real numbers",
-}
 
 
 def _numeric(given: Any, name: str, n_dims: int) -> Array:
@@ -78,11 +75,8 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
     is_list = isinstance(given, (list, tuple))
     try:
         values = np.asanyarray(_column_values(given))
-    except Exception as error:
-        if is_list and isinstance(error, ValueError):
-            text = f"{name} has rows of different lengths; {_ragged(given)}"
-            raise ValueError(text) from error
-        raise TypeError(f"{name} cannot be read as numbers: {error}") from error
+    except Exception as error:  # of rows of different lengths, among others
+        raise TypeError(f"{name} cannot be read as numbers, one per entry: {error}") from error
     if values.ndim != n_dims:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
         raise ValueError(f"{name} must {_WANTED[n_dims]}; found shape {values.shape}{hint}")
@@ -106,17 +100,8 @@ def _column_values(column: Any) -> Any:
     return series.to_numpy() if isinstance(series, nw.Series) else column
 
 
-def _ragged(X: Any) -> str:
-    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
-    for row, length in enumerate(lengths):
-        if length != lengths[0]:
-            return f"row {row} has {length} values, row 0 has {lengths[0]}"
-    return "each entry must be one number"
-
-
 def _refuse_values(values: Array, name: str) -> NoReturn:
     """Raise an error that names the first value that is not a number."""
-    way_out = _WAYS_OUT.get(values.dtype.kind, "encode it as numbers first")
     for (row, *column), value in np.ndenumerate(values):
         place = f", column {column[0]}" if column else ""
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
@@ -124,7 +109,10 @@ def _refuse_values(values: Array, name: str) -> NoReturn:
             raise RowError(text, row, hint="drop", name=name, value=value, place=place)
         if not is_number(value) and not isinstance(value, (bool, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
-            raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
+            raise TypeError(
+                f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; encode it as "
+                "numbers first (real numbers; times as seconds)"
+            )
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
 
 
@@ -145,7 +133,7 @@ def as_rows(X: Any, *, check_values: bool = True) -> Rows:
            [3., 4.]])
     """
     names = None
-    if sparse.issparse(X):
+    if sparse.issparse(X) and X.ndim == 2:
         rows = _csr(X)
     elif is_frame(X):
         rows, names = _frame_rows(X), column_names(X)
@@ -171,6 +159,14 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
                 column = column.astype(np.float64)
         refuse_nonfinite(column, name)
     return column
+
+
+def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
+    """Find the smallest values with at least a share of the weight up to them."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
+    return values[order[places.clip(max=len(order) - 1)]]
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:
@@ -255,15 +251,14 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
                 return
         bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
-            row, *columns = bad[0].tolist()
-            value = block[tuple(bad[0])]
-            named = [names[column] for column in columns] if names else columns
+            (row, *columns), value = bad[0].tolist(), block[tuple(bad[0])]
             place = f", column {columns[0]}" if columns else ""
-            place += f" ({named[0]!r})" if names else ""
+            named = names[columns[0]] if names else None
+            place += f" ({named!r})" if names else ""
             raise RowError(
                 "{name} has {value} in {row}{place}",
                 chunk.start + row,
-                column=named[0] if named else None,
+                column=named,
                 hint="drop",
                 name=name,
                 value="NaN" if np.isnan(value) else value,
@@ -274,10 +269,6 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
 
 
 def _csr(X: Any) -> Rows:
-    if X.ndim != 2:
-        raise ValueError(
-            f"X must be two-dimensional, rows by columns; found a sparse array of shape {X.shape}"
-        )
     rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
     if not rows.has_canonical_format:
         rows = rows.copy()

@@ -130,9 +130,9 @@ class WeightedPoints:
     def _rows(self, X: Rows, which: Any, weights: Array) -> WeightedPoints:
         return self._from_parts(X, None if self.y is None else self.y[which], weights, self.ids[which])
 
-    def with_weights(self, weights: Array) -> WeightedPoints:
-        """Return the same points with other weights, which are not checked; X is shared."""
-        return self._from_parts(self.X, self.y, weights, self.ids)
+    def with_parts(self, **parts: Any) -> WeightedPoints:
+        """Return points with another X, y, weights or ids, which are not checked; the rest is shared."""
+        return self._from_parts(**{**vars(self), **parts})
 
     @staticmethod
     def concat(parts: Sequence[WeightedPoints]) -> WeightedPoints:
@@ -155,7 +155,11 @@ class WeightedPoints:
         if not parts:
             raise ValueError("concat needs at least one set of points; found none")
         for part in parts[1:]:
-            _refuse_mismatch(parts[0], part)
+            if _form(part) != _form(parts[0]):
+                raise ValueError(
+                    f"points of {_form(parts[0])} and points of {_form(part)} cannot be joined; they must be "
+                    "alike"
+                )
         X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
         numbers = np.concatenate(ids)
         _refuse_repeats(numbers)
@@ -235,13 +239,10 @@ def _refuse_repeats(ids: Array) -> None:
         raise RowError(text, row, earlier=int(firsts[codes[row]]), id=ids[row])
 
 
-def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:
-    if part.n_columns != first.n_columns:
-        raise ValueError(f"points with {first.n_columns} and {part.n_columns} columns cannot be joined")
-    if (part.y is None) != (first.y is None):
-        raise ValueError("points with and without labels cannot be joined; give labels to all or to none")
-    if sparse.issparse(part.X) != sparse.issparse(first.X):
-        raise ValueError("dense and sparse points cannot be joined; convert one of them first")
+def _form(points: WeightedPoints) -> str:
+    """Describe what points that can be joined have in common."""
+    form = "sparse" if sparse.issparse(points.X) else "dense"
+    return f"{points.n_columns} columns, {form}, with {'no ' * (points.y is None)}labels"
 
 
 def _frozen_rows(rows: Rows) -> Rows:

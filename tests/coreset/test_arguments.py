@@ -215,7 +215,7 @@ def test_a_black_box_draws_by_the_seed_alone():
     [
         (lambda points, size: None, "must return points from reduce; found NoneType"),
         (
-            lambda points, size: points.with_weights(np.zeros(500)).take(slice(0, size)),
+            lambda points, size: points.with_parts(weights=np.zeros(500)).take(slice(0, size)),
             r"with weights \[0.0, 0.0, 0.0\].*positive weights",
         ),
         (lambda points, size: points, "returned 500 points for size=50"),

@@ -86,7 +86,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     refused(lambda: [points, dm.points([[1.0]], [1])], ValueError, message)
     refused(lambda: [points, points.X], TypeError, "found ndarray")
     refused(list, ValueError, "no points")
-    refused(cut(points.with_weights(np.zeros(300))), ValueError, "all weights are zero")
+    refused(cut(points.with_parts(weights=np.zeros(300))), ValueError, "all weights are zero")
     refused(batches, ValueError, "not below the total weight 300", n_outliers=300)
     refused(lambda: [points, points], ValueError, "ids must be distinct")
     refused(batches, ValueError, "shape", anchor=[0.0])

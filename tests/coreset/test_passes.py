@@ -237,7 +237,7 @@ def test_bins_of_suspected_points_have_the_same_share_however_they_are_summed(se
 @pytest.mark.parametrize("scale", [1e-300, 1e-295, 1e-290, 1e-200, 1e160, 1e200])
 def test_weights_of_any_size_go_together(sampler, scale):
     points = data("logistic", n=3000, heavy="real")
-    points = points.with_weights(points.weights * scale)
+    points = points.with_parts(weights=points.weights * scale)
     one_way_and_another(points, range(0, 3000, 500), **asked(sampler=sampler))
 
 
@@ -245,7 +245,7 @@ def test_weights_of_any_size_go_together(sampler, scale):
 def test_weights_of_very_different_sizes_make_one_anchor(seed):
     rng = np.random.default_rng(seed)
     points = data("huber", n=300, heavy="none", seed=seed)
-    points = points.with_weights(10.0 ** rng.uniform(-150, 140, size=300))
+    points = points.with_parts(weights=10.0 ** rng.uniform(-150, 140, size=300))
     one_way_and_another(points, (50, 51), **asked("huber", "leverage", random_state=seed))
 
 

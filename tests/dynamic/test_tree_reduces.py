@@ -33,7 +33,7 @@ def tired(points, size):
 
 
 def heavy(weight):
-    return lambda points, size: points.take(slice(0, size)).with_weights(np.full(size, weight))
+    return lambda points, size: points.take(slice(0, size)).with_parts(weights=np.full(size, weight))
 
 
 WRONGS = {

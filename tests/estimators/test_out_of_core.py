@@ -246,7 +246,7 @@ def test_few_distinct_rows_are_found_wherever_they_are():
     scan = dm.scan([X[:500], X[500:950], X[950:]])
     with pytest.warns(ConvergenceWarning, match="distinct rows"):
         model = dm.RobustKMeans(5, 0, random_state=0, **SIZE).fit(scan)
-    np.testing.assert_allclose(model.cluster_centers_, [[0, 0], [1, 1], [5, 5], [5, 5], [5, 5]], atol=1e-9)
+    np.testing.assert_allclose(model.cluster_centers_, [[0, 0], [1, 1], [5, 5]], atol=1e-9)
 
 
 def test_a_class_that_is_set_aside_as_a_whole_is_warned_of():
@@ -346,9 +346,9 @@ def test_labels_and_weights_beside_a_scan_are_refused():
             r"y cannot be passed with .* dm.scan\(..., label=...\)",
         ),
         (KMEANS(2), scan, None, Y_SMALL, TypeError, r"sample_weight cannot be passed with .* weight=...\)"),
-        (LOGISTIC(), dX, Y_SMALL, None, TypeError, "y must be a Dask array or Series"),
+        (LOGISTIC(), dX, Y_SMALL, None, TypeError, "y must be a Dask Series, or"),
         (LOGISTIC(), dX, None, None, ValueError, "labels are needed"),
-        (LOGISTIC(), dX, dy[:50], None, ValueError, "values for 60 rows"),
+        (LOGISTIC(), dX, dy[:50], None, ValueError, "pass one value for each row"),
     ):
         with pytest.raises(error, match=message):
             model.fit(X, y, sample_weight=weights)

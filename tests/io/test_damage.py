@@ -65,10 +65,12 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
 @pytest.mark.parametrize(
     "arrays, message",
     [
-        ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "'y' has 4 values, 'x0' has 3; every array"),
+        (
+            {"X": np.zeros((3, 2)), "y": np.zeros(4)},
+            "every array needs one value per row; found {'x0': 3, 'x1': 3, 'y': 4}",
+        ),
         ({"X": np.zeros((3, 2, 1))}, "'X' has shape"),
         ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "more than one column is called 'x0', 'x1'"),
-        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be one string for each of the 2 columns"),
         ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
         ({"X": np.array([[object()]])}, "objects are not unpickled"),
         ({"note": np.float64(1)}, "has no columns"),

@@ -516,7 +516,9 @@ class MergedCandidates(Scored):
         points, keys, numbers = KeyedPoints.concat(both)
         n_inner = 0 if collected.kept is None else len(collected.kept.keys)
         is_inner = np.arange(len(points)) >= len(points) - n_inner
-        inner = AnchoredPoints(points.with_weights(points.weights * is_inner), view.loss, view.anchor, keys)
+        inner = AnchoredPoints(
+            points.with_parts(weights=points.weights * is_inner), view.loss, view.anchor, keys
+        )
         totals = None if collected.totals is None else collected.totals.values
         ranks = np.where(is_inner, keys, np.inf)
         super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)

@@ -71,7 +71,7 @@ def choose(
         calibration = Calibration(features.columns(points.take(mine)), weights[mine])
         weights[mine] = calibration.weights(totals[: features.n_columns])
     return Coreset(
-        points=points.with_weights(weights),
+        points=points.with_parts(weights=weights),
         suspected=groups < 0,
         own_weights=points.weights,
         inclusion=inclusion,

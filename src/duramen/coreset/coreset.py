@@ -7,13 +7,14 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from duramen.arrays import Array, Rows, read_only
+from duramen.arrays import Array, read_only
 from duramen.coreset import display, plot, save
 from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
@@ -168,7 +169,7 @@ class Estimate(NamedTuple):
 
 
 def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
-    """Estimate the standard error of the sum of weight times value over a sample; NaN where it is not known.
+    """Estimate the standard error of a weighted sum of values over a sample; NaN where it is not known.
 
     With c the loss above which weight is set aside, f_z is the sum of weight times
     min(f, c), less c z; and to first order in the sample it does not matter that c
@@ -262,25 +263,10 @@ class Coreset:
                 raise ValueError(f"{name} has {len(view)} entries for {len(self.points)} rows")
             object.__setattr__(self, name, view)
 
-    @property
-    def X(self) -> Rows:  # noqa: N802
-        """The rows."""
-        return self.points.X
-
-    @property
-    def y(self) -> Array | None:
-        """Their labels."""
-        return self.points.y
-
-    @property
-    def weights(self) -> Array:
-        """Their weights."""
-        return self.points.weights
-
-    @property
-    def ids(self) -> Array:
-        """Which points of the data they are."""
-        return self.points.ids
+    X = property(attrgetter("points.X"), doc="The rows.")
+    y = property(attrgetter("points.y"), doc="Their labels.")
+    weights = property(attrgetter("points.weights"), doc="Their weights.")
+    ids = property(attrgetter("points.ids"), doc="Which points of the data they are.")
 
     @property
     def total_weight(self) -> float:

@@ -6,14 +6,14 @@ matplotlib, and the report renders the same scene as SVG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, check_count, generator
+from duramen.arrays import Array, Rows, check_count, generator, to_dense, weighted_quantiles
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
 
@@ -54,14 +54,12 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
 def dense(rows: Rows) -> Array:
     """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow."""
     n, d = rows.shape
-    if sparse.issparse(rows):
-        if n * d > _MAX_NUMBERS:
-            raise ValueError(
-                f"{n:,} sparse rows x {d:,} columns are too many numbers to draw; pass "
-                f"max_points={int(_MAX_NUMBERS // d) or 1:,} or less, or reduce the columns first"
-            )
-        rows = rows.toarray()
-    return np.clip(np.asarray(rows, dtype=np.float64), -FAR, FAR)
+    if sparse.issparse(rows) and n * d > _MAX_NUMBERS:
+        raise ValueError(
+            f"{n:,} sparse rows x {d:,} columns are too many numbers to draw; pass "
+            f"max_points={int(_MAX_NUMBERS // d) or 1:,} or less, or reduce the columns first"
+        )
+    return np.clip(to_dense(rows).astype(np.float64), -FAR, FAR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,14 +146,6 @@ def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
 def usual_rows(suspected: Array) -> Array:
     """Mark the rows that others are compared with: those not suspected, or all where there are none."""
     return suspected if suspected.all() else ~suspected
-
-
-def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
-    """Find the smallest values with at least a share of the weight up to them."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
-    places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
-    return values[order[places.clip(max=len(order) - 1)]]
 
 
 def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:

@@ -400,7 +400,7 @@ class View:
         if len(outer):
             weights = np.array(points.weights)
             weights[outer] = 0.0
-            inner = replace(inner, points=points.with_weights(weights))
+            inner = replace(inner, points=points.with_parts(weights=weights))
         check_finite(inner)
         if not isinstance(self.sampler, RankedSampler):
             return Scored(points, outer, inner)
@@ -587,6 +587,6 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
         inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
         inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
         if inner.any():
-            anchored = replace(anchored, points=sample.with_weights(inner))
+            anchored = replace(anchored, points=sample.with_parts(weights=inner))
         anchor = freeze(sampler, anchored).anchor
     return view_from(settings, anchor, sample)

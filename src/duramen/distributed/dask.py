@@ -23,11 +23,10 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
 from duramen.errors import prefixed
 from duramen.extras import needed
-from duramen.io.tables import check_names, column_roles
+from duramen.io.tables import check_names, column_roles, features_of
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.text import few
 
 __all__ = ["robust_coreset"]
 
@@ -135,100 +134,70 @@ _COLUMNS = {"label": "y", "weight": "sample_weight", "id": "ids"}  # by role, th
 class DaskSource:
     """The partitions of a Dask collection, in order, as a source of passes.
 
-    Parameters
-    ----------
-    data : Dask DataFrame or array
-    features : iterable, optional
-    **given
-        The columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
-        "sample_weight" and "ids".
-
-    Attributes
-    ----------
-    names : tuple or None
-        Of the features; None for an array.
-    rows : list of range or None
-        The numbers of the rows of each partition, where they are known.
+    ``given`` are the columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
+    "sample_weight" and "ids". ``names`` are those of the features, None for an array; ``rows`` are the
+    numbers of the rows of each partition, where they are known.
     """
 
     classes = None
 
     def __init__(self, data: Any, features: Iterable[Any] | None = None, **given: Any) -> None:
-        self._given = {name for name, value in given.items() if value is not None}
+        self._given = {name: value for name, value in given.items() if value is not None}
+        for role, other in _COLUMNS.items():
+            if {role, other} <= self._given.keys():
+                raise TypeError(f"{role}={given[role]!r} and {other} mean the same; pass one of them")
         named = {role: given.get(role) for role in _COLUMNS}
         self.names: tuple[Any, ...] | None = None
         self.rows: list[range] | None = None
         self._places: list[str] = []
-        if _kind(data) == "frame":
-            self._read_frame(data, named, features)
+        if _check_form(data, "data", 2):
+            self._read_array(data, [*named.values(), features])
         else:
-            self._read_array(data, {**named, "features": features})
+            self._read_frame(data, named, features)
         self._read = partial(_read, self.names, tuple(named.values()))
         columns = [self._blocks_of_column(given.get(name), name) for name in _COLUMNS.values()]
         self._partitions = list(zip(self._blocks, *columns, strict=True))
 
     def _read_frame(self, frame: Any, named: dict[str, Any], features: Any) -> None:
-        for role, other in _COLUMNS.items():
-            if role in self._given and other in self._given:
-                raise TypeError(f"{role}={named[role]!r} and {other} mean the same; pass one of them")
-        self.names = _features(frame, features, named)
-        used = [*self.names, *(name for name in named.values() if name is not None)]
+        there, where = list(frame.columns), Path("the frame")
+        roles = column_roles(there, where, named, features)
+        check_names(where, [name for name in there if name in roles])
+        dtypes = dict(zip(there, frame.dtypes, strict=True))
+        for name, role in roles.items():
+            _check_type(dtypes[name], f"{role}={name!r}", whole=role == "id")
+        self.names, used = tuple(features_of(roles)), list(roles)
         self._blocks, self._counters = _blocks_of(frame[used]), _blocks_of(frame[used[:1]])
         if not len(self._blocks) == len(self._counters) == frame.npartitions:
             self._counters = self._blocks
         elif frame.known_divisions:
             self._places = [f" (index {start} to {end})" for start, end in pairwise(frame.divisions)]
 
-    def _read_array(self, X: Any, named: dict[str, Any]) -> None:
-        if _kind(X) != "array":
-            raise TypeError(
-                f"data must be a Dask DataFrame, or a Dask array of rows and columns; found "
-                f"{type(X).__name__}; for data in memory use dm.robust_coreset, for a Dask Series pass "
-                "data.to_frame()"
-            )
-        for role, name in named.items():
+    def _read_array(self, X: Any, named: Sequence[Any]) -> None:
+        for name in named:
             if name is not None:
                 raise TypeError(
-                    f"{role}={name!r} names a column, but a Dask array has no names; pass y, sample_weight "
-                    "and ids as separate arrays, or a Dask DataFrame"
+                    f"{name!r} names a column, but a Dask array has no names; pass y, sample_weight and ids "
+                    "as separate arrays, or a Dask DataFrame"
                 )
-        if X.ndim != 2:
-            raise ValueError(
-                f"a Dask array of data must be two-dimensional, rows by columns; found shape {X.shape}"
-            )
         _check_type(X.dtype, "X")
         self._blocks = self._counters = _blocks_of(X.rechunk({1: -1}))
         if not any(map(math.isnan, X.chunks[0])):
-            self._number(X.chunks[0])
-            self._places = [f" (rows {rows.start} to {rows.stop - 1})" for rows in self.rows or ()]
+            self.rows = _ranges(X.chunks[0])
+            self._places = [f" (rows {rows.start} to {rows.stop - 1})" for rows in self.rows]
 
     def _blocks_of_column(self, column: Any, name: str) -> list[Any]:
         """Return the blocks of a column, partitioned like the rows; None for each if there is no column."""
         if column is None:
             return [None] * len(self)
-        kind = _kind(column)
-        if kind not in ("array", "column"):
-            raise TypeError(
-                f"{name} must be a Dask array or Series, as the data is a Dask collection; found "
-                f"{type(column).__name__}; convert it with dask.array.from_array({name})"
-            )
-        if column.ndim != 1:
-            raise ValueError(
-                f"{name} must have one value per row, in one dimension; found shape {column.shape}"
-            )
+        is_array = _check_form(column, name, 1)
         _check_type(column.dtype, name, whole=name == "ids")
-        if self.rows is not None and kind == "array" and not math.isnan(column.shape[0]):
-            if column.shape[0] != self.rows[-1].stop:
-                raise ValueError(
-                    f"{name} has {column.shape[0]} values for {self.rows[-1].stop} rows of X; their lengths "
-                    "must agree"
-                )
+        if is_array and self.rows is not None and column.shape[0] == self.rows[-1].stop:
             column = column.rechunk((tuple(map(len, self.rows)),))
         blocks = _blocks_of(column)
         if len(blocks) != len(self):
             raise ValueError(
-                f"{name} has {len(blocks)} partitions and the data {len(self)}; split both at the same rows, "
-                "or call compute_chunk_sizes() on arrays first"
+                f"{name} has {len(blocks)} partitions and the data {len(self)}; pass one value for each row, "
+                "split both at the same rows, or call compute_chunk_sizes() on arrays first"
             )
         return blocks
 
@@ -237,15 +206,12 @@ class DaskSource:
 
     def gives(self, role: str) -> bool:
         """Return whether there are labels, weights or ids."""
-        return role in self._given or _COLUMNS[role] in self._given
+        return bool(self._given.keys() & {role, _COLUMNS[role]})
 
     def number_rows(self) -> None:
         """Count the rows, in a pass over one column, if they are to be numbered and are not counted yet."""
         if self.rows is None and not self.gives("id"):
-            self._number(self._fetch(_tasks("count-rows", _length, self._counters)))
-
-    def _number(self, lengths: Iterable[int]) -> None:
-        self.rows = [range(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
+            self.rows = _ranges(self._fetch(_tasks("count-rows", _length, self._counters)))
 
     def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
         """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
@@ -279,15 +245,12 @@ class DaskSource:
 
     def _find_broken(self) -> int | None:
         """Find the first partition that cannot be computed, by halves."""
-        probes, first = _tasks("look-for-error", _nothing, self._partitions), 0
+        probes, first, end = _tasks("look-for-error", len, self._partitions), 0, len(self)
         if _can_compute(probes):
             return None
-        while len(probes) > 1:
-            half = len(probes) // 2
-            if _can_compute(probes[:half]):
-                first, probes = first + half, probes[half:]
-            else:
-                probes = probes[:half]
+        while end - first > 1:
+            middle = (first + end) // 2
+            first, end = (middle, end) if _can_compute(probes[first:middle]) else (first, middle)
         return first
 
 
@@ -358,10 +321,6 @@ def _at(place: str) -> Iterator[None]:
         raise PartitionError(prefixed(f"{place}: ", error)) from error
 
 
-def _nothing(*blocks: Any) -> None:
-    """Depend on blocks, and return nothing."""
-
-
 def _can_compute(values: Sequence[Any]) -> bool:
     try:
         _dask().compute(*values)
@@ -374,13 +333,26 @@ def _length(block: Any) -> int:
     return int(block.shape[0])
 
 
-def _kind(data: Any) -> str:
-    """Return "array", "frame" or "column"; "" for anything else, such as a delayed value."""
-    if not _dask().is_dask_collection(data):
-        return ""
-    if hasattr(type(data), "chunks"):
-        return "array"
-    return ("", "column", "frame")[data.ndim] if hasattr(type(data), "divisions") else ""
+def _ranges(lengths: Iterable[int]) -> list[range]:
+    """Return the numbers of the rows of partitions of these lengths."""
+    return [range(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
+
+
+def _is_array(data: Any) -> bool:
+    return hasattr(type(data), "chunks")
+
+
+def _check_form(data: Any, name: str, n_dims: int) -> bool:
+    """Return whether data is a Dask array; refuse all but arrays and frames of so many dimensions."""
+    known = _dask().is_dask_collection(data) and (_is_array(data) or hasattr(type(data), "divisions"))
+    if not known or data.ndim != n_dims:
+        found = f"{type(data).__name__} of {data.ndim} dimensions" if known else type(data).__name__
+        wanted = "DataFrame, or a two-dimensional" if n_dims == 2 else "Series, or a one-dimensional"
+        raise TypeError(
+            f"{name} must be a Dask {wanted} Dask array; found {found}; convert a Series by to_frame(), an "
+            "array by dask.array.from_array, or keep all data in memory and use dm.robust_coreset"
+        )
+    return _is_array(data)
 
 
 def _blocks_of(collection: Any) -> list[Any]:
@@ -391,7 +363,7 @@ def _blocks_of(collection: Any) -> list[Any]:
     columns, so that the partitions would differ.
     """
     blocks = collection.to_delayed()
-    if _kind(collection) != "array" and len(blocks) != collection.npartitions:
+    if not _is_array(collection) and len(blocks) != collection.npartitions:
         blocks = collection.simplify().to_delayed(optimize_graph=False)
     return list(np.ravel(blocks))
 
@@ -404,19 +376,3 @@ def _check_type(dtype: Any, name: str, *, whole: bool = False) -> None:
             f"{name} must be {wanted}; found type {dtype}; convert it first (text by "
             "dask.dataframe.get_dummies, times to seconds), or leave it out"
         )
-
-
-def _features(frame: Any, features: Iterable[Any] | None, named: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the names of the features; refuse columns that are absent, have two roles or are not numbers."""
-    there, where = list(frame.columns), Path("the frame")
-    roles = column_roles(there, where, named, features)
-    if features is None:
-        roles |= {name: "features" for name in there if name not in roles}
-    check_names(where, [name for name in there if name in roles])
-    dtypes = dict(zip(there, frame.dtypes, strict=True))
-    for name, role in roles.items():
-        _check_type(dtypes[name], f"{role}={name!r}", whole=role == "id")
-    chosen = tuple(name for name, role in roles.items() if role == "features")
-    if not chosen:
-        raise ValueError(f"there is no column left for the features; the frame has {few(there)}")
-    return chosen

@@ -241,7 +241,7 @@ class State:
         none = np.empty((len(there), 0))  # rows are copied once they are chosen
         bare = WeightedPoints._from_parts(none, None, slots.weights[there], slots.ids[there])
         chosen = anchor_sample(bare, self.settings.seed)
-        return slots.points(slots.find(chosen.ids)).with_weights(chosen.weights)
+        return slots.points(slots.find(chosen.ids)).with_parts(weights=chosen.weights)
 
     def restore(self, anchor: Anchor | None, sample: Array) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""

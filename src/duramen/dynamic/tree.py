@@ -221,7 +221,7 @@ class Tree:
         """Reduce to at most ``size``."""
         if len(whole.slots) <= size:
             return whole
-        points = self._holder.points(whole.slots).with_weights(whole.weights)
+        points = self._holder.points(whole.slots).with_parts(weights=whole.weights)
         rng = np.random.default_rng((self._seed, level, index))
         rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)

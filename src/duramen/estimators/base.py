@@ -26,13 +26,12 @@ from duramen.estimators.fitting import (
     is_out_of_core,
     refit,
     seed_of,
-    with_parts,
 )
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_total
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import warn_of
-from duramen.trimming import outlier_weight, trimmed_sum
+from duramen.trimming import trimmed_sum
 
 N_OUTLIERS = 0.02
 """The default of ``n_outliers``; those of the other common parameters are in :class:`RobustEstimator`."""
@@ -287,8 +286,10 @@ class RobustEstimator(BaseEstimator):
             The model does not change then.
         """
         live = self._live()
-        gone = live.points(ids).ids
-        self._refit(live, live.points(live.ids[~np.isin(live.ids, gone)]), partial(live.delete, gone))
+        gone = live.points(ids)
+        if len(gone) == len(live):
+            raise ValueError("no rows would be left; keep some, or fit again on others")
+        self._refit(live, partial(live.delete, gone.ids), partial(_insert, live, gone))
         return self
 
     @atomic
@@ -313,18 +314,17 @@ class RobustEstimator(BaseEstimator):
             The model does not change then.
         """
         live = self._live()
-        before = live.points()
         X, y = self._training_rows(X, y, reset=False)
-        first = max(self._n_seen, int(before.ids.max()) + 1)
+        first = max(self._n_seen, int(live.ids.max()) + 1)
         self._n_seen = first + X.shape[0]
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         new = self._points(X, y, sample_weight, first)
+        dtype = live.points(live.ids[:1]).X.dtype
         with np.errstate(over="ignore"):
-            X = new.X.astype(before.X.dtype, copy=False)
-        refuse_nonfinite(X, f"X as {X.dtype}")
+            X = new.X.astype(dtype, copy=False)
+        refuse_nonfinite(X, f"X as {dtype}")
         X, y = self._as_trained(X, new.y)
-        both = WeightedPoints.concat([before, with_parts(new, X=X, y=y)])
-        self._refit(live, both, partial(live.insert, X, y, new.weights, new.ids))
+        self._refit(live, partial(_insert, live, new.with_parts(X=X, y=y)), partial(live.delete, new.ids))
         return self
 
     def _live(self) -> DynamicCoreset:
@@ -337,27 +337,32 @@ class RobustEstimator(BaseEstimator):
             )
         return self.dynamic_
 
-    def _refit(self, live: DynamicCoreset, points: WeightedPoints, change: Callable[[], Any]) -> None:
-        """Fit to the points that ``live`` will hold after a change, and make it.
+    def _refit(self, live: DynamicCoreset, change: Callable[[], Any], undo: Callable[[], Any]) -> None:
+        """Change the rows and fit to them; undo the change if that fails.
 
         If a coreset of the same size and anchor no longer suffices, they are put into a new one.
         """
-        if not len(points):
-            raise ValueError("no rows would be left; keep some, or fit again on others")
-        settings, fitted = self._fitted_settings, None
-        outlier_weight(settings.n_outliers, points.total_weight)
-        data = AllRows.in_memory(points, settings.loss, points.X)
-        self._check_rows_left(data)
-        if not len(live) <= live.size < len(points):
-            fitted = refit(settings, data, live.size, live.anchor, self.solution_.theta)
-        if fitted is None:
-            fitted = fit(settings, data)
-            self.dynamic_ = _as_dynamic(settings, data, fitted)
-        self._set(fitted, data, settings)
-        if self.dynamic_ is live:
-            change()
+        settings, n_before, fitted = self._fitted_settings, len(live), None
+        kept, n_outliers = live._solution, live.n_outliers
+        change()
+        try:
             live.set_outliers(settings.n_outliers)
-            live._solution = self.solution_
+            points = live.points()
+            data = AllRows.in_memory(points, settings.loss, points.X)
+            self._check_rows_left(data)
+            if not n_before <= live.size < len(points):
+                core = None if settings.coreset_size is None else live.coreset()
+                fitted = refit(settings, data, core, self.solution_.theta)
+            if fitted is None:
+                fitted = fit(settings, data)
+                self.dynamic_ = _as_dynamic(settings, data, fitted)
+            self.dynamic_._solution = fitted.solution
+            self._set(fitted, data, settings)
+        except BaseException:
+            undo()
+            live.set_outliers(n_outliers)
+            live._solution = kept
+            raise
 
     def _check_rows_left(self, data: AllRows) -> None:
         """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
@@ -408,11 +413,15 @@ class RobustEstimator(BaseEstimator):
 _weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
 
+def _insert(live: DynamicCoreset, points: WeightedPoints) -> None:
+    live.insert(points.X, points.y, points.weights, points.ids)
+
+
 def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
-    core, points = fitted.coreset, data.points
+    core = fitted.coreset
     live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
-    live.insert(points.X, points.y, points.weights, points.ids)
+    _insert(live, data.points)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
     live._solution = fitted.solution  # no warning if it is far from the anchor

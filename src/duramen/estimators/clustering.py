@@ -33,19 +33,19 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         k, points = settings.loss.n_centres, data.points or data.sample(settings)
-        found = max(1, len(distinct_rows(points.X, np.arange(len(points)), k)))
         if data.n_rows < k:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"
             )
-        if found < k:
-            warnings.warn(
-                f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the "
-                f"centres beyond those repeat the last one; pass n_clusters={found} or less",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        self._n_asked = k
+        found = len(distinct_rows(points.X, np.arange(len(points)), k))
+        if found == k:
+            return settings, data
+        warnings.warn(
+            f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; there will be "
+            "as many clusters as these",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
         return replace(settings, loss=self._loss(found)), data
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
@@ -63,37 +63,20 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
-        rows, loss = self._new_rows(X), self._fitted_loss(1)
+        rows, fitted = self._new_rows(X), self.solution_.loss  # type: Array, Any
+        loss = replace(fitted, k=1)
         return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
     def _nearest(self, rows: Array) -> Array:
-        centres = self.cluster_centers_
-        return self._fitted_loss(len(centres)).nearest(centres, rows).astype(np.int32)
+        return self.solution_.loss.predictions(self.cluster_centers_, rows)["cluster"].astype(np.int32)
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
-        numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
-        self.cluster_centers_ = self.solution_.theta[order[numbers]]
+        self.cluster_centers_ = self.solution_.theta[order]
         if data.n_rows > data.n_points:  # rows of weight zero have labels, too
             self.labels_ = self._nearest(data.X)
         elif found.cache is not None:
             self.labels_ = np.argsort(order)[found.cache].astype(np.int32)
-
-    def _check_rows_left(self, data: AllRows) -> None:
-        k = len(self.solution_.theta)
-        found = len(distinct_rows(data.X, np.arange(data.n_rows), min(k + 1, self._n_asked)))
-        if found < k:
-            raise ValueError(
-                f"{found} distinct rows would be left for {k} clusters; keep more, or fit again with "
-                f"n_clusters={found} or less"
-            )
-        if found > k:
-            warnings.warn(
-                f"n_clusters={self._n_asked} was above the number of distinct rows when the model was "
-                f"fitted, so it has {k} clusters, and now there are more; fit again to find them",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     @property
     def _n_features_out(self) -> int:
@@ -102,11 +85,6 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _loss(self, k: int) -> Any:
         """Make the loss with k centres."""
         return self._LOSS(k)
-
-    def _fitted_loss(self, k: int) -> Any:
-        """Return the loss of the fit with k centres."""
-        fitted: Any = self.solution_.loss
-        return replace(fitted, k=k)
 
 
 @dataclass(eq=False, repr=False)

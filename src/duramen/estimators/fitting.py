@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from duramen.arrays import Array, Rows, check_count, generator, is_number, is_whole, refuse_nonfinite
+from duramen.arrays import (
+    Array,
+    Rows,
+    check_count,
+    generator,
+    is_number,
+    is_whole,
+    refuse_nonfinite,
+    weighted_quantiles,
+)
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.candidates import Plan, Summarizer
 from duramen.coreset.coreset import Coreset
@@ -83,11 +92,6 @@ def seed_of(random_state: Any) -> int:
     return int(random_state) if is_whole(random_state) else int(generator(random_state).integers(2**63))
 
 
-def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
-    """Return points with X, y, weights or ids replaced, unchecked."""
-    return WeightedPoints._from_parts(**{**vars(points), **parts})
-
-
 def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other classes") -> Array:
     """Return the number of the class of each label; refuse a label that is not one of the classes."""
     y = np.asarray(y)
@@ -110,10 +114,7 @@ def _mixed(y: Array) -> ValueError:
 
 def weighted_median(values: Array, weights: Array) -> float:
     """Return the median of values, each counted by its weight."""
-    order = np.argsort(values)
-    steps = np.cumsum(weights[order])
-    below, above = np.searchsorted(steps / steps[-1], [0.5 - 1e-12, 0.5 + 1e-12])
-    return float(values[order[[below, above]]].mean())
+    return float(weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean())
 
 
 class Profiler:
@@ -238,13 +239,13 @@ def _prepare(points: WeightedPoints, *, loss: Loss) -> WeightedPoints:
             "pass a Dask array or Series as y"
         )
     if not loss.needs_labels:
-        points = with_parts(points, y=None)
+        points = points.with_parts(y=None)
     return points if points.weights.all() else points.take(points.weights > 0)
 
 
 def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
     """Replace labels by the numbers of their classes."""
-    return with_parts(points, y=codes_of(points.y, classes, "the data must not change between passes"))
+    return points.with_parts(y=codes_of(points.y, classes, "the data must not change between passes"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,18 +399,17 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def refit(settings: FitSettings, data: AllRows, size: int, anchor: Any, start: Array) -> FitResult | None:
-    """Fit to changed data, on a coreset of the same size and anchor, if any; ``start`` is one of the starts.
+def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
+    """Fit to changed data, on their coreset or on all of them; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
-    core = None if settings.coreset_size is None else data.build(settings, size, anchor)
     if core is not None and not _is_representative(core, settings.loss):
         return None
     bare = data.points if core is None else core.points  # without the anchor, which may mislead
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
-    found = FitResult(min(runs, key=lambda run: run.objective), core, size, [])
+    found = FitResult(min(runs, key=lambda run: run.objective), core, len(bare), [])
     return found if _is_accurate(settings, data, found) else None
 
 
@@ -442,26 +442,18 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
 
 
 def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> Array | None:
-    """Return a theta that fits all rows perfectly, if there is one: it fits those kept, whichever they are.
-
-    Where a loss of the residual is zero, least squares is too, and finds the same theta for a row of weight 2
-    as for two rows; with a kink, theta would depend on the steps taken.
-    """
+    """Return a theta that fits all rows perfectly, if there is one: it fits any that are kept."""
     size = 1.0 if points.y is None else float(np.abs(points.y).max())
     if size > _HUGE:
         return None
-    if loss.of_residual:
+    if loss.of_residual:  # least squares is zero there too, and treats weight 2 as two rows
         loss = SquaredLoss(fit_intercept=loss.fit_intercept)
     found = solve_quietly(points, loss, 0, **problem, init="zero")
     return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
 
 
 def _is_representative(core: Coreset, loss: Loss) -> bool:
-    """Return whether a problem that can be solved on all the data can be solved on the coreset too.
-
-    Classes that are rare, or entirely suspected, may be missing from it, or weigh less than z in it;
-    if the data has few distinct points, it may have too few.
-    """
+    """Return whether the coreset has all classes, or enough distinct points, to be solved on."""
     if len(core) >= core.n_points:
         return True
     try:

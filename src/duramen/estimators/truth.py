@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, Rows, is_number, refuse_nonfinite, row_norms
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_auto, weighted_median, with_parts
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_auto, weighted_median
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
 
@@ -89,7 +89,7 @@ class TruthDiscovery(RobustEstimator):
 
 
 def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
-    return with_parts(points, X=_in_units(points.X, scale))
+    return points.with_parts(X=_in_units(points.X, scale))
 
 
 def _in_units(X: Array, scale: float) -> Array:

@@ -38,7 +38,7 @@ from duramen.io.tables import (
     marks_of,
     refuse_where,
 )
-from duramen.text import shorten
+from duramen.text import few, shorten
 
 # columns
 
@@ -407,19 +407,17 @@ class DelimitedFile(File):
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a file that does not begin with the names of its columns."""
-        if not names:
-            raise ValueError(f"{self.path} is empty or not text; the first line must name the columns")
         text = "".join(names)
-        if "\0" in text or not _is_utf8(text):
+        if not text or "\0" in text or not _is_utf8(text):
             raise ValueError(
-                f"{self.path} is not UTF-8 text; save it as UTF-8, or check that it is {self.what}"
+                f"{self.path} does not begin with names of columns in UTF-8; save it as UTF-8 with such a "
+                f"line, or check that it is {self.what}"
             )
-        for place, name in enumerate(names, 1):
-            if not name.strip():
-                raise ValueError(
-                    f"{self.path}, line 1: column {place} of {len(names)} has no name; name it or leave it "
-                    "out (a pandas index: to_csv(..., index=False))"
-                )
+        if not all(map(str.strip, names)):
+            raise ValueError(
+                f"{self.path}, line 1: a column has no name: {few(names)}; name it or leave it out (a pandas "
+                "index: to_csv(..., index=False))"
+            )
         check_names(self.path, names)
 
     def place(self, row: int) -> str:

@@ -28,6 +28,7 @@ from duramen.io.tables import (
     Kind,
     Table,
     column_roles,
+    features_of,
     listed_names,
     refuse_where,
     repeated,
@@ -317,10 +318,7 @@ def learn_encoding(
     used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
     for name in used:
-        _check_kind(table, name, "feature", "time")
-        if name not in chosen:
-            may_be_id = id is None and table.kinds[name] in _TEXT_IDS
-            _check_kind(table, name, "number", "text id" if may_be_id else "text")
+        _check_kind(table, name, "feature" if name in chosen else "number")
     for role, column in roles.items():
         if column is not None:
             _check_kind(table, column, role)
@@ -359,24 +357,21 @@ def learn_encoding(
     return encoding
 
 
-def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the features' names; refuse a name that is absent and one with two roles."""
-    taken = column_roles(table.columns, table.path, roles, features)
-    used = tuple(name for name, role in taken.items() if role == "features")
+def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> list[str]:
+    """Return the features' names; warn of those that may not be meant so."""
+    taken = column_roles(table.columns, table.path, roles, features, table.index)
+    used = features_of(taken)
     if features is None:
-        rest = [name for name in table.columns if name not in taken]
-        used = tuple(name for name in rest if name not in table.index)
-        if len(used) < len(rest):
+        index = sorted({*table.index} - {*taken})
+        if index:
             _warn(
                 table,
-                f"{few(sorted({*rest} - {*used}))} was the index of a pandas frame, and is not used as a "
-                "feature; name it among the features if it is one, or as the id",
+                f"{few(index)} was the index of a pandas frame, and is not used as a feature; name it among "
+                "the features if it is one, or as the id",
             )
         for name in used:
             if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
                 _warn(table, f"column {name!r} is a feature; if it identifies the rows, pass it as the id")
-    if not used:
-        raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
     return used
 
 
@@ -408,13 +403,15 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 }
 
 
-def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
+def _check_kind(table: Table, name: str, role: str) -> None:
     """Refuse a column that cannot have a role; in a text file the error says where its first text is."""
     kind, (kinds, why) = table.kinds[name], _ROLES[role]
     if kind in kinds:
         return
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    what = "column" if role in ("feature", "number") else f"the {role}"
+    what, hint = f"the {role}", ""
+    if role in ("feature", "number"):
+        what, hint = "column", "text" if kind in _FEATURES else "time"
     text = "holds {kind}{where}{why}"
     error = RowError(text, column=name, hint=hint, kind=kind.value, where=where, why=why)
     raise error.inside(f"{table.path}: {what} {name!r} ")

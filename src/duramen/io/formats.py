@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.extras import needed
 from duramen.io.tables import File, Kind, Piece, Table, check_names, readable
+from duramen.text import shorten
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -139,9 +140,7 @@ _KINDS = {  # by NumPy's kinds
 class Archive(File):
     """An archive of arrays, which are loaded when it is opened; nothing is unpickled.
 
-    The columns of a two-dimensional array are called x0, x1, ..., unless a one-dimensional array
-    of text, ``columns``, names them. A one-dimensional array with one value per row is a column
-    of that name.
+    The columns of a two-dimensional array are called x0, x1, ...; a one-dimensional array is a column.
     """
 
     what = "a .npz file of numbers and text (objects are not unpickled)"
@@ -149,33 +148,23 @@ class Archive(File):
     def _open(self) -> None:
         with readable(self.path, self.what, Exception), self.path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
-        has_matrix = any(array.ndim > 1 for array in arrays.values())
-        names = arrays.pop("columns", None) if has_matrix else None
-        columns = [pair for key, array in arrays.items() for pair in self._columns_of(key, array, names)]
+        columns: list[tuple[str, Array]] = []
+        for name, array in arrays.items():
+            if array.ndim > 2:
+                raise ValueError(
+                    f"{self.path}: {name!r} has shape {array.shape}; rows and columns are needed"
+                )
+            if array.ndim == 2:
+                columns += ((f"x{place}", column) for place, column in enumerate(array.T))
+            elif array.ndim == 1:
+                columns.append((name, array))
         check_names(self.path, [name for name, _ in columns])
         self._columns = dict(columns)
         self.kinds = {name: _kind(column.dtype) for name, column in columns}
-        (first, values), *_ = columns
-        self.n_rows = len(values)
-        for name, column in columns:
-            if len(column) != self.n_rows:
-                raise ValueError(
-                    f"{self.path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
-                    "every array needs one value per row"
-                )
-
-    def _columns_of(self, key: str, array: Array, names: Array | None) -> Iterable[tuple[str, Array]]:
-        """Return the columns of an array, which ``names`` names if it is a matrix."""
-        if array.ndim < 2:
-            return [(key, array)] * array.ndim
-        if array.ndim > 2:
-            raise ValueError(f"{self.path}: {key!r} has shape {array.shape}; rows and columns are needed")
-        n = array.shape[1]
-        titles = [f"x{place}" for place in range(n)] if names is None else np.atleast_1d(names).tolist()
-        if len(titles) != n or not all(isinstance(title, str) for title in titles):
-            text = f"'columns' must be one string for each of the {n} columns of the matrix"
-            raise ValueError(f"{self.path}: {text}")
-        return zip(titles, array.T, strict=True)
+        lengths = {name: len(column) for name, column in columns}
+        self.n_rows = min(lengths.values())
+        if max(lengths.values()) > self.n_rows:
+            raise ValueError(f"{self.path}: every array needs one value per row; found {shorten(lengths)}")
 
     def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         yield {name: self._columns[name] for name in columns}

@@ -15,13 +15,13 @@ import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
-from duramen.io.tables import column_roles, listed_names
+from duramen.io.tables import column_roles, features_of, listed_names
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
 
 if TYPE_CHECKING:
-    from duramen.io import Batch, Encoding, Table
+    from duramen.io import Encoding, Table
     from duramen.io.tables import Reader
 
 T = TypeVar("T")
@@ -78,12 +78,7 @@ class Scan(ABC):
     def passed(
         self, begin: Callable[[], T], take: Callable[[T, int, WeightedPoints], Any], number: int = 1
     ) -> list[T]:
-        """Make one pass over all batches, on all cores where files can be read in parts.
-
-        ``begin`` makes the collection of one thread; ``take`` is called with it, the number of rows before a
-        batch, and the batch; ``number`` says which pass this is, for the progress. Returns what was
-        collected: one entry for each thread, at least one.
-        """
+        """Make a pass over all batches; return what ``take`` added to what ``begin`` made, per thread."""
         found: dict[int, T] = {}
         lock = threading.Lock()
         n_rows = 0
@@ -97,12 +92,12 @@ class Scan(ABC):
                     n_rows += len(points)
                     show(number, n_rows / self.n_rows if self.n_rows else done, n_rows)
 
-        with self._progress_callback() as show:
-            try:
+        try:
+            with self._progress_callback() as show:
                 side_by_side(read, self._parts())
-            except ValueError:
-                self._check_ids()  # equal ids may be the cause
-                raise
+        except ValueError:
+            self._check_ids()  # equal ids may be the cause
+            raise
         self._check_ids()
         self.n_rows = n_rows
         return list(found.values()) or [begin()]
@@ -220,14 +215,14 @@ def _open(source: Any) -> Table | None:
             f"a {type(source).__name__} is already in memory; pass it as X, or scan a list of batches"
         )
     entries = source if isinstance(source, (list, tuple)) else [source]
-    paths = [isinstance(one, (str, Path)) for one in entries]
-    if any(paths) and not all(paths):
+    kinds = {isinstance(one, (str, Path)) for one in entries}
+    if kinds == {True, False}:
         raise TypeError("a list to scan must hold either files or batches, not both")
-    if any(paths):
-        from duramen.io import open_table
+    if True not in kinds:
+        return None
+    from duramen.io import open_table
 
-        return open_table(source)
-    return None
+    return open_table(source)
 
 
 def _numbers(ids: Any) -> Any:
@@ -264,22 +259,15 @@ class TableScan(Scan):
         ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            (one, first), (_, second), *_ = (
-                (listed(rows.ids)[row], batch.place(row))
-                for batch, rows in self._read_ids()
-                for row in np.flatnonzero(_numbers(rows.ids) == again[0]).tolist()
-            )
+            (one,) = self.names_of(again[:1]) if self.encoding.ids == "text" else again[:1].tolist()
             raise ValueError(
-                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
-                "ids must be distinct: correct them, or leave the id column out"
+                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) occurs more than once; ids "
+                "must be distinct: correct them, or leave the id column out"
             )
-
-    def _read_ids(self) -> Iterator[tuple[Batch, Any]]:
-        return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
     def _text_ids(self) -> TextIds:
         if self.encoding.ids == "text":
-            for batch, rows in self._read_ids():
+            for batch, rows in replace(self.encoding, parts=(), label=None, weight=None).read(self.table):
                 yield batch.done, batch.first, rows.ids
 
 
@@ -291,13 +279,11 @@ class _BatchScan(Scan):
         self, source: Any, features: list[str] | None, roles: dict[str, str | None], progress: bool | Progress
     ) -> None:
         super().__init__(progress)
-        if isinstance(source, Iterator):
+        if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
             raise TypeError(
-                f"a scan reads its batches twice, but {type(source).__name__} yields them once; "
-                "pass a list, or a function that returns an iterator"
+                f"a scan reads files, an Arrow dataset, or batches, twice; found {type(source).__name__}; "
+                "pass a list of batches, or a function that returns an iterator"
             )
-        if not callable(source) and not isinstance(source, Iterable):
-            raise TypeError(f"{type(source).__name__} is neither a file, an Arrow dataset, nor an iterable")
         self._source, self._features, self._roles = source, features, roles
 
     def _text_ids(self) -> TextIds:
@@ -359,9 +345,7 @@ class _BatchScan(Scan):
         """Return the same of a frame, with the columns of X in the order of the first batch."""
         there = column_names(batch)
         taken = column_roles(there, Path("the frame"), self._roles, self._features)
-        wanted = self._features
-        if wanted is None:
-            wanted = [name for name in there if name not in taken]
+        wanted = features_of(taken)
         self.names = self.names or tuple(wanted)
         if set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")

@@ -170,9 +170,16 @@ def listed_names(names: Iterable[Any], what: str) -> list[Any]:
 
 
 def column_roles(
-    there: Sequence[Any], path: Path, roles: Mapping[str, Any], features: Iterable[Any] | None
+    there: Sequence[Any],
+    path: Path,
+    roles: Mapping[str, Any],
+    features: Iterable[Any] | None,
+    index: Sequence[Any] = (),
 ) -> dict[Any, str]:
-    """Return the role of each column that is given one; refuse absent columns and two roles for one."""
+    """Return the role of each column that is used; by default, features are all others but ``index``.
+
+    Absent columns, two roles for one, and a table without features are refused.
+    """
     found: dict[Any, str] = {}
     given = [(role, name) for role, name in roles.items() if name is not None]
     for role, name in [*given, *(("features", name) for name in listed_names(features or (), "features"))]:
@@ -182,7 +189,16 @@ def column_roles(
             both = f"{found[name]} and {role}" if found[name] != role else f"{role}, twice"
             raise ValueError(f"column {name!r} is given as {both}; a column has one role")
         found[name] = role
+    if features is None:
+        found |= {name: "features" for name in there if name not in {*found, *index}}
+    if "features" not in found.values():
+        raise ValueError(f"{path} has no column left for the features; it has {few(there)}")
     return found
+
+
+def features_of(roles: Mapping[Any, str]) -> list[Any]:
+    """Return the columns that are features."""
+    return [name for name, role in roles.items() if role == "features"]
 
 
 @contextmanager

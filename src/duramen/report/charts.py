@@ -12,9 +12,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from duramen.arrays import Array
+from duramen.arrays import Array, weighted_quantiles
 from duramen.coreset.display import facts, interval, number, short_repr
-from duramen.coreset.plot import weighted_quantiles
 from duramen.text import plural, shorten
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")

@@ -120,17 +120,10 @@ class Findings:
 
 
 class Reasons(NamedTuple):
-    """What makes the losses of n rows large, feature by feature.
+    """What makes the losses of n rows large: an explanation, the p features, and the values (n, p).
 
-    Attributes
-    ----------
-    kind, usual, parts, rest
-        As in :class:`duramen.losses.base.Explanation`, or of kind "spread": the squared distance from the
-        usual mean, in standard deviations, which is not about the loss.
-    features : sequence of str
-        The p columns; for a residual also the label, last.
-    values : array (n, p)
-        What each row has.
+    Kind "spread" is the squared distance from the usual mean, in standard deviations, which is not about the
+    loss. For a residual the label is the last feature.
     """
 
     kind: str

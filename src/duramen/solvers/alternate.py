@@ -154,7 +154,7 @@ class SmoothedFit(Fit):
         problem = self.problem
         loss: Any = problem.loss
         mean = kept_sum(here.losses, here.kept) / problem.kept_weight
-        kept = problem.points.with_weights(here.kept)
+        kept = problem.points.with_parts(weights=here.kept)
         while mean > 0:
             share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
             smooth = replace(problem, points=kept, z=0.0, loss=loss.smoothed(mean, share))
