@@ -116,12 +116,9 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     """
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
-    if losses.ndim != 1 or losses.shape != weights.shape:
-        raise ValueError(
-            f"losses and weights must have the same length; found shapes {losses.shape}, {weights.shape}"
-        )
-    if ids.shape != losses.shape:
-        raise ValueError(f"ids must have one entry per point; found shapes {ids.shape}, {losses.shape}")
+    if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:
+        shapes = f"{losses.shape}, {weights.shape}, {ids.shape}"
+        raise ValueError(f"losses, weights and ids must have one entry per point each; found shapes {shapes}")
     missing = np.isnan(losses)
     if missing.any():
         raise RowError("losses has nan in {row}; every point needs a loss", int(missing.argmax()))
@@ -286,7 +283,11 @@ class Fit(ABC):
 
     def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
-        return self.problem.at(theta, self.problem.losses(theta))
+        return self.problem.at(theta, self.losses(theta))
+
+    def losses(self, theta: Array) -> Array:
+        """Compute the loss of every point."""
+        return self.problem.losses(theta)
 
     @abstractmethod
     def refit(self, here: Iterate) -> Iterate:

@@ -35,7 +35,7 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
         (lambda: dm.solve(dm.points(X, weights=np.arange(100) < 2), dm.KMedianLoss(3)), r"k=3 is above the number of distinct points of positive weight, 2"),
         (lambda: dm.solve(dm.points(X, weights=np.zeros(100)), dm.KMeansLoss(2)), r"all weights are zero"),
         (lambda: dm.solve(PLAIN.take([]), dm.KMeansLoss(2)), r"there are no points"),
-        (lambda: dm.solve(PLAIN, LOGISTIC), r"LogisticLoss needs labels; pass dm.points\(X, y\)"),
+        (lambda: dm.solve(PLAIN, LOGISTIC), r"LogisticLoss\(.*\) needs labels; pass y, one label per row"),
         (lambda: dm.solve(POINTS, dm.PoissonLoss()), r"PoissonLoss takes labels of 0 or more"),
         (lambda: dm.solve(POINTS, LOGISTIC, 100), r"n_outliers=100 is not below the total weight 100"),
         (lambda: dm.solve(POINTS, LOGISTIC, -1), r"n_outliers=-1 must be 0 or more"),

@@ -532,11 +532,8 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
             "pass a rough solution as anchor="
         )
     anchor = None if given is None else as_anchor(given)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise ValueError(
-            f"the anchor's theta has shape {anchor.theta.shape}; {loss!r} on {n_columns} columns "
-            f"needs shape {tuple(shape)}"
-        )
+    if anchor is not None:
+        loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
     return anchor
 
 

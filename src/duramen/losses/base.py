@@ -344,7 +344,7 @@ class Loss(ABC):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
 
-        At a kink it is one of the one-sided gradients. Sparse rows give a CSR array.
+        At a kink it is one of the one-sided gradients.
         """
         raise self._missing("gradients")
 

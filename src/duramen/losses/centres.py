@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,6 @@ class CentreLoss(BuiltInLoss):
     fitter = "mean"
     n_centres = 1
 
-    def of_one_centre(self) -> CentreLoss:
-        """Return this loss with a single centre."""
-        return self
-
     def vc_dimension(self, n_columns: int) -> float:
         return vc_of_unions(n_columns + 1, self.n_centres)
 
@@ -56,13 +52,13 @@ class CentreLoss(BuiltInLoss):
         rows = self._rows(X)
         return np.ones(len(rows), dtype=rows.dtype)
 
-    def outside(self, centres: Array) -> Array:
-        """Return a mask (k, d) of the entries of centres that the loss does not accept."""
-        return np.zeros(centres.shape, dtype=bool)
-
     def inside(self, centres: Array) -> Array:
         """Move centres on the edge of the loss's domain just inside."""
         return centres
+
+    @abstractmethod
+    def costs(self, block: Array, centres: Array) -> Array:
+        """Compute the cost of each row under each of several centres alone: (k, b)."""
 
     @abstractmethod
     def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
@@ -135,9 +131,6 @@ class KCentresLoss(CentreLoss):
         object.__setattr__(self, "k", check_count("k", self.k))
         object.__setattr__(self, "n_centres", self.k)
 
-    def of_one_centre(self) -> KCentresLoss:
-        return replace(self, k=1)
-
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
@@ -158,6 +151,9 @@ class DistanceLoss(CentreLoss):
     @abstractmethod
     def pull(self, squared: Array) -> Array:
         """Compute h'(t) / t from t^2: the gradient in the nearest centre c is this times c - x."""
+
+    def costs(self, block: Array, centres: Array) -> Array:
+        return self.height(squared_differences(block, centres))
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.height(self.assign(theta, X, numbered=False)[0])

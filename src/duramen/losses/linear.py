@@ -47,14 +47,29 @@ from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-class PredictorLoss(BuiltInLoss):
-    """A convex loss psi of a label and of linear predictors of the row: one, or one per class."""
+@dataclass(frozen=True)
+class LinearLoss(BuiltInLoss):
+    """A convex loss psi of a label and a linear predictor of the row, or one per class.
 
-    fit_intercept: bool
+    A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
+    value per row, finite, of one float type), the largest values of the
+    derivatives where they are bounded, and which labels it takes.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+    """
+
+    fit_intercept: bool = field(default=True, kw_only=True)
+
     of_residual: ClassVar[bool] = False
     """Whether f is a function of the residual m - y."""
+    units_off: ClassVar[float] = 8.0
+    """The error bound of ``pointwise``, in units in the last place."""
     _takes_sparse = True
     needs_labels = has_predictors = True
+    fitter = "newton"
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -73,21 +88,15 @@ class PredictorLoss(BuiltInLoss):
         """Compute the derivative of psi in m."""
 
     @abstractmethod
-    def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
-
-    @abstractmethod
-    def curvature_at_zero(self, y: Array) -> Array:
-        """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Convert checked labels to the form in which the loss is computed."""
         return y.astype(dtype, copy=False)
 
     def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
-        self.check_labels(y)
+        y = self._labels(y, X)
         if not self.has_classes:
             return
         live = weights > 0
@@ -205,34 +214,6 @@ class PredictorLoss(BuiltInLoss):
         rows = self._rows(X)
         return np.hypot(require_finite(row_norms(rows), rows), int(self.fit_intercept), dtype=rows.dtype)
 
-
-@dataclass(frozen=True)
-class LinearLoss(PredictorLoss):
-    """A convex loss psi of one linear predictor and a label.
-
-    A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
-    value per row, finite, of one float type), the largest values of the
-    derivatives where they are bounded, and which labels it takes.
-
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
-    """
-
-    fit_intercept: bool = field(default=True, kw_only=True)
-
-    fitter = "newton"
-    units_off: ClassVar[float] = 8.0
-    """The error bound of ``pointwise``, in units in the last place."""
-
-    @abstractmethod
-    def curvature(self, m: Array, y: Array) -> Array:
-        """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
-
-    def curvature_at_zero(self, y: Array) -> Array:
-        return self.curvature(np.zeros(len(y)), self.encode_labels(y, np.float64))
-
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
 
@@ -267,14 +248,6 @@ class LinearLoss(PredictorLoss):
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
         return values, _finite(slopes)
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        if not sparse.issparse(rows):
-            return super().gradients(theta, rows, y)
-        slopes = self.slopes(theta, rows, y)[:, None]
-        columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
-        return sparse.hstack(columns[: 1 + self.fit_intercept], format="csr")
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
@@ -311,6 +284,7 @@ class LinearLoss(PredictorLoss):
         return Neighbourhood(radius, constants, steep, gradients)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
         limits = np.finfo(m.dtype)
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.losses.base import Explanation, ignore_overflow
-from duramen.losses.linear import PredictorLoss, explanation, refuse_labels, softplus
+from duramen.losses.base import Explanation, Loss, ignore_overflow
+from duramen.losses.linear import LinearLoss, explanation, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(PredictorLoss):
+class SoftmaxLoss(LinearLoss):
     """Multinomial logistic regression: f(theta, x) = log(sum_j exp m_j) - m_y.
 
     theta is (n_classes, d), one predictor m_j per class, with the intercepts as
@@ -38,12 +38,11 @@ class SoftmaxLoss(PredictorLoss):
     """
 
     max_slope = 2.0
-    max_curvature = 0.25
+    max_curvature = 1.0
     has_classes = True
-    fitter = "softmax"
+    anchor_rows, hessian_norms, neighbourhood = Loss.anchor_rows, Loss.hessian_norms, Loss.neighbourhood
 
     n_classes: int
-    fit_intercept: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,10 +74,6 @@ class SoftmaxLoss(PredictorLoss):
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
 
-    def curvature_at_zero(self, y: Array) -> Array:
-        share = 1 / self.n_classes
-        return np.full(len(y), share * (1 - share))
-
     def pointwise(self, m: Array, y: Array) -> Array:
         return softplus(_shortfalls(m, y))
 
@@ -89,6 +84,11 @@ class SoftmaxLoss(PredictorLoss):
         slopes[np.arange(len(m)), y] -= 1
         return slopes
 
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
+        shares = softmax(m, axis=1)
+        return np.asarray(shares[:, :, None] * (np.eye(self.n_classes) - shares[:, None]))
+
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Compute the supremum: the label's predictor falls, and all others rise.
 
@@ -98,10 +98,6 @@ class SoftmaxLoss(PredictorLoss):
         here, highest = softplus(short), softplus(short + 2 * reach)
         bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
-
-    def smoothness(self, X: Any, y: Any = None) -> Array:
-        with ignore_overflow():
-            return np.square(self.reach(X))
 
 
 def _shortfalls(m: Array, labels: Array) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit, SoftmaxFit
+from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit
 from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -169,7 +169,6 @@ class SmoothedFit(Fit):
 
 FITS: dict[str, type[Fit]] = {
     "newton": NewtonFit,
-    "softmax": SoftmaxFit,
     "smoothed": SmoothedFit,
     "kmeans": KMeansFit,
     "distance": DistanceFit,

@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 
 from duramen.arrays import Array, draw_distinct_rows, draw_rows, generator, spawn
 from duramen.losses.base import Anchor, Loss, distance, ignore_overflow, lengths
-from duramen.losses.centres import least_two, squared_differences
+from duramen.losses.centres import least_two
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate
@@ -167,7 +167,9 @@ def _shrink(part: Problem) -> Problem:
     part, and be wrong where it varies.
     """
     loss: Any = part.loss
-    curvature = float(part.points.weights @ loss.curvature_at_zero(part.y))
+    labels = loss.encode_labels(part.y, np.float64)
+    bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
+    curvature = float(part.points.weights @ bends.reshape(len(labels), -1)[:, 0])
     frame = Coordinates.of(part)
     ridge = _SHRINKAGE * curvature / frame.units**2
     if loss.fit_intercept:
@@ -247,13 +249,10 @@ class Seeding:
 
     def _costs(self, centres: Array) -> Array:
         """Compute the cost of every point under each of several centres alone: (q, n)."""
-        if not hasattr(self.loss, "height"):
-            one = self.loss.of_one_centre()
-            return np.array([one.values(centre[None], self.X) for centre in centres], dtype=np.float64)
         costs = np.empty((len(centres), len(self.X)))
 
         def work(chunk: slice) -> None:
-            costs[:, chunk] = self.loss.height(squared_differences(self.X[chunk], centres))
+            costs[:, chunk] = self.loss.costs(self.X[chunk], centres)
 
         with ignore_overflow():
             for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
@@ -269,7 +268,7 @@ class Seeding:
     def _centres_at(self, rows: Array) -> Array:
         """Make centres (q, d) from data points, moved off the edge of the domain where the loss has one."""
         centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
-        edge = self.loss.outside(centres).any(axis=1)
+        edge = (self.loss.inside(centres) != centres).any(axis=1)
         if edge.any():
             mean = np.average(self.X, axis=0, weights=self.weights)
             centres[edge] = self.loss.inside(0.9 * centres[edge] + 0.1 * mean)
