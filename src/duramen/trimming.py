@@ -186,8 +186,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0
-    losses = loss.values(theta, points.X, points.y)
-    return kept_sum(losses, kept_weights(losses, points.weights, z, points.ids))
+    return Problem(points, loss, z).at(theta).objective
 
 
 def check_points_and_loss(points: Any, loss: Any) -> None:
@@ -246,21 +245,13 @@ class Problem:
         """Evaluate the penalty."""
         return float((self.ridge * theta**2).sum()) / 2 if np.any(self.ridge) else 0.0
 
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point."""
-        return self.loss.values(theta, self.X, self.y)
-
     def kept(self, losses: Array) -> Array:
         """Compute how much of each weight is kept."""
         return kept_weights(losses, self.points.weights, self.z, self.points.ids)
 
-    def cost(self, theta: Array) -> float:
-        """Evaluate f_z: the objective without its penalty."""
-        losses = self.losses(theta)
-        return kept_sum(losses, self.kept(losses))
-
-    def at(self, theta: Array, losses: Array, kept: Array | None = None) -> Iterate:
-        """Evaluate the objective for given losses; without ``kept``, the worst weight z is set aside."""
+    def at(self, theta: Array, losses: Array | None = None, kept: Array | None = None) -> Iterate:
+        """Evaluate the objective; without ``kept``, the worst weight z is set aside."""
+        losses = self.loss.values(theta, self.X, self.y) if losses is None else losses
         kept = self.kept(losses) if kept is None else kept
         return Iterate(theta, losses, kept, kept_sum(losses, kept) + self.penalty(theta))
 
@@ -283,11 +274,7 @@ class Fit(ABC):
 
     def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
-        return self.problem.at(theta, self.losses(theta))
-
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point."""
-        return self.problem.losses(theta)
+        return self.problem.at(theta)
 
     @abstractmethod
     def refit(self, here: Iterate) -> Iterate:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -189,7 +189,7 @@ class Anchor(Ball):
         >>> Anchor([1.0], radius=0.5).freeze(layers=[0.0, 2.0])
         Anchor: theta (1,), radius 0.5, with frozen layers
         """
-        return Anchor(self.theta, self.radius, self.ids, {**self.frozen, **states})
+        return replace(self, frozen={**self.frozen, **states})
 
     @property
     def ball(self) -> Ball:
@@ -200,12 +200,14 @@ class Anchor(Ball):
 def _frozen_array(name: str, given: Any) -> Array:
     """Copy numbers to a read-only array; ValueError if they are not numbers, or not finite."""
     try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}={given!r} must be an array of numbers") from None
+        array = np.array(given)
+    except ValueError:  # from NumPy, for a ragged list
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name}={given!r} must be an array of numbers")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite; it has NaN or infinity")
-    return read_only(array)
+    return read_only(array.astype(np.float64, copy=False))
 
 
 class MissingPropertyError(TypeError):
@@ -489,19 +491,11 @@ class Loss(ABC):
 
     def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
         """Check a theta for rows of ``n_columns`` columns, and return it as an array."""
-        shape = self.parameter_shape(n_columns)
-        try:
-            given = np.asarray(theta)
-        except ValueError:  # from NumPy, for a ragged list
-            raise ValueError(f"{name} has rows of different lengths; {self!r} needs shape {shape}") from None
-        if given.dtype.kind not in "biuf":
-            raise ValueError(f"{name}={theta!r} must be an array of numbers, a theta for {self!r}")
+        shape, given = self.parameter_shape(n_columns), _frozen_array(name, theta)
         if shape is not None and given.shape != tuple(shape):
             raise ValueError(
                 f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
             )
-        if not np.isfinite(given).all():
-            raise ValueError(f"{name} must hold finite numbers; it has NaN or infinity")
         return given
 
     def _parameters(self, theta: Any, rows: Rows) -> Array:

@@ -68,16 +68,12 @@ class LinearLoss(BuiltInLoss):
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
     _takes_sparse = True
-    needs_labels = has_predictors = True
+    needs_labels = has_predictors = convex = True
     fitter = "newton"
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
-
-    @property
-    def convex(self) -> bool:
-        return True
 
     @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:

@@ -136,7 +136,7 @@ def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
     if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
         return False
     try:
-        return 0 < problem.cost(2 * here.theta) < 0.9 * here.objective
+        return 0 < problem.at(2 * here.theta).objective < 0.9 * here.objective
     except ValueError:  # so far out that predictors overflow
         return False
 

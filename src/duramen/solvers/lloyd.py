@@ -44,6 +44,9 @@ class MeanFit(Fit):
         self.loss: Any = problem.loss
         self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
 
+    def evaluate(self, theta: Array) -> Iterate:
+        return self.problem.at(theta, self.losses(theta))
+
     def losses(self, theta: Array) -> Array:
         """Compute the loss of every point, and remember which centre owns it."""
         values, self.numbers = self.loss.values_and_cache(theta, self.problem.X)

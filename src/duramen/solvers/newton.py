@@ -112,7 +112,7 @@ class GradientFit(Fit):
 
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
-            value = problem.at(theta, problem.losses(theta), here.kept).objective
+            value = problem.at(theta, kept=here.kept).objective
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
@@ -218,7 +218,7 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.losses(theta)
+            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 

@@ -155,8 +155,7 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
     for number in range(int(min(most, np.ceil(effort.log_doubt / math.log1p(-clean))))):
         # small ones are more often clean, larger ones less noisy
         rows = draw_distinct_rows(points.weights, (p + 1) * (1 + number % 2), rng)
-        theta = _fit_weights(part, points.weights, rows)
-        fits.append(part.at(theta, part.losses(theta)))
+        fits.append(part.at(_fit_weights(part, points.weights, rows)))
     return [iterate.theta for iterate in sorted(fits, key=_objective)[: effort.refined]]
 
 
@@ -296,7 +295,7 @@ def check_init(problem: Problem, init: Any) -> Any:
         if init not in names:
             raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
     elif init is not None:
-        return loss.check_parameters(init, n_columns, "init").astype(np.float64)
+        return loss.check_parameters(init, n_columns, "init")
     elif loss.parameter_shape(n_columns) is None:
         raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
     return init
