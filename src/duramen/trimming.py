@@ -74,29 +74,10 @@ def _as_float(n_outliers: Any) -> float:
 
 
 def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
-    """Compute how much of each point's weight is kept when weight ``z`` is set aside.
+    """Compute how much of each point's weight is kept when weight ``z`` is set aside: a new array.
 
-    Parameters
-    ----------
-    losses : array (n,)
-        Infinity is allowed; NaN is not.
-    weights : array (n,)
-        Non-negative.
-    z : float
-        A weight, from 0 to the total; :func:`outlier_weight` computes it from
-        ``n_outliers``. If it differs from a sum of weights in the last digits
-        only, no point is split: a trace of weight on an outlier is rounding.
-    ids : array (n,), optional
-        Decide between equal losses; positions by default.
-
-    Returns
-    -------
-    array (n,)
-        Between 0 and the weight, adding up to the total weight less z; a new array.
-
-    Notes
-    -----
-    Cost: O(n), and sorting the points of the largest losses, which a sample suggests.
+    Losses may be infinite. Ids, by default positions, decide between equal losses. If z differs from a sum of
+    weights in the last digits only, no point is split: a trace of weight on an outlier is rounding.
 
     Examples
     --------
@@ -110,10 +91,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
 
 
 def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Array, Array]:
-    """Return the rows whose weight may be set aside, and what is kept of each; all others are kept.
-
-    Parameters are those of :func:`kept_weights`.
-    """
+    """Return the rows whose weight may be set aside, and what is kept of each, for :func:`kept_weights`."""
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
     if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:

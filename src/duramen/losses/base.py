@@ -117,14 +117,7 @@ class Ball:
         return self.theta + step * shrink
 
     def sample(self, n: int, rng: np.random.Generator, shares: Array | None = None) -> Array:
-        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius.
-
-        Examples
-        --------
-        >>> ball = Ball([[1.0, 2.0], [3.0, 4.0]], radius=0.5)
-        >>> all(theta in ball for theta in ball.sample(100, np.random.default_rng(0)))
-        True
-        """
+        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius."""
         direction = rng.normal(size=(n, *self.theta.shape))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         if shares is None:
@@ -182,13 +175,7 @@ class Anchor(Ball):
         return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{frozen}"
 
     def freeze(self, **states: Any) -> Anchor:
-        """Return this anchor with more frozen arrays.
-
-        Examples
-        --------
-        >>> Anchor([1.0], radius=0.5).freeze(layers=[0.0, 2.0])
-        Anchor: theta (1,), radius 0.5, with frozen layers
-        """
+        """Return this anchor with more frozen arrays."""
         return replace(self, frozen={**self.frozen, **states})
 
     @property
@@ -230,13 +217,13 @@ class Neighbourhood:
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
     ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
-    bound itself. ``gradients`` (n, p), an array or a LinearOperator, are those in the middle of the ball.
+    bound itself. ``norms`` are the gradients', whose products with a vector ``products`` computes, if known.
     """
 
     radius: Any
     constants: dict[str, Array]
     norms: Any
-    gradients: Any
+    products: Any
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
@@ -249,14 +236,6 @@ class Neighbourhood:
     def rises(self) -> dict[str, Array]:
         """Bound the change of each f by each kind of continuity."""
         return {kind: self.rise(kind, alpha, self.norms) for kind, alpha in self.constants.items()}
-
-    def products(self, gradient: Array) -> Array:
-        """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel())
-
-    def gradient_sum(self, weights: Array) -> Array:
-        """Sum weight times gradient."""
-        return np.asarray(0.0 if self.gradients is None else self.gradients.T @ weights)
 
 
 class Explanation(NamedTuple):
@@ -336,18 +315,11 @@ class Loss(ABC):
         """Compute f(theta, x_i): (n,), non-negative."""
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Any]:
-        """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
-
-        The cache is one number per row: the slope of a linear loss, or the
-        number of the nearest centre. It is None for other losses.
-        """
+        """Compute the values, and the ``cache`` for ``gradient_sum``: slopes, the nearest centre, or None."""
         return self.values(theta, X, y), None
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
-
-        At a kink it is one of the one-sided gradients.
-        """
+        """Compute the gradients of f(theta, x_i), ``(n, *theta.shape)``; at a kink, one-sided ones."""
         raise self._missing("gradients")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
@@ -406,10 +378,8 @@ class Loss(ABC):
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
-        The smallest, row by row, of the bounds by each kind of continuity that the loss has;
-        MissingPropertyError if it has none. Built-in losses override it with (nearly) the
-        supremum, enlarged for rounding so that it bounds computed values too. A custom loss
-        gets no such allowance for its own rounding, and bounds in float64.
+        The least bound by any kind of continuity that the loss has, in float64; MissingPropertyError if there
+        is none. Built-in losses have (nearly) the supremum, enlarged so that it bounds computed values.
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
@@ -428,20 +398,13 @@ class Loss(ABC):
         return np.asarray(bounds)
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
-        """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
-
-        Those of a row have the same bits whichever other rows are present.
-        """
+        """Write gradients into ``out`` (n, theta.size): the same bits whichever other rows are present."""
         out[:] = to_dense(self.gradients(theta, X, y)).reshape(out.shape)
 
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
-        """Sum weight times gradient over all points: theta.shape, in float64.
-
-        No ``(n, *theta.shape)`` array is formed. ``cache`` comes from
-        :meth:`values_and_cache` with the same theta and rows, if available.
-        """
+        """Sum weight times gradient over all points; ``cache`` is that of ``values_and_cache``, if known."""
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]
         labels = None if y is None else as_column(y, n, "y")
@@ -459,7 +422,7 @@ class Loss(ABC):
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
-        radius, norms, gradients = np.float64(ball.radius), np.zeros(1), None
+        radius, norms, products = np.float64(ball.radius), np.zeros(1), None
         found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
         found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
@@ -467,8 +430,8 @@ class Loss(ABC):
         known_convex = self.convex and type(self).gradients is not Loss.gradients
         if known_convex or "smooth" in found or "hessian" in found:
             gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
-            norms, gradients = dual_norms(gradients), gradients.reshape(-1, ball.theta.size)
-        around = Neighbourhood(radius, found, norms, gradients)
+            norms, products = dual_norms(gradients), gradients.reshape(-1, ball.theta.size).__matmul__
+        around = Neighbourhood(radius, found, norms, products)
         if type(self).deviation is not Loss.deviation:
             found["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
         elif found:
@@ -568,10 +531,7 @@ def ignore_overflow() -> np.errstate:
 
 
 def require_finite(values: Array, rows: Rows) -> Array:
-    """Return values; raise ValueError if they are not finite because a row holds NaN or infinity.
-
-    Every built-in loss is NaN or infinite on such a row, so this finds what a check of all the data would.
-    """
+    """Return values; raise ValueError if they are not finite because a row holds NaN or infinity."""
     if not np.isfinite(values).all():
         refuse_nonfinite(rows)
     return values

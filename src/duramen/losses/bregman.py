@@ -53,9 +53,7 @@ class Divergence(ABC):
     def curvature(self, centres: Array, radius: Array) -> Array:
         """Bound the second derivatives of phi within ``radius`` (k, d) of each centre: (k, d).
 
-        Along each axis if phi is a sum over columns; otherwise the largest
-        eigenvalue of its Hessian, repeated. Infinite where the ball leaves the
-        domain.
+        Infinite where the ball leaves the domain; the largest eigenvalue, if phi is no sum over columns.
         """
         raise MissingPropertyError(f"{self.name} has no curvature; pass curvature_bound= to use deviation")
 

@@ -2,12 +2,11 @@
 
 The nearest centre is found exactly, and without an (n, k, d) array.
 
-The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2;
-but far from the origin, or close to a centre, that difference of large numbers has no digits
-left. So the product only *screens*: it leaves, for each row, the centres that may be nearest
-given its rounding error (almost always one), and the distance to those is computed from the
-differences themselves. In few columns, differences to all centres take less time. Both are
-exact to rounding, and a row's result is the same, bit for bit, at any position.
+One matrix product gives all distances, by |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2, but far from the origin, or
+close to a centre, that difference has no digits left. So the product only *screens*: it leaves, for each row,
+the centres that may be nearest given its rounding error (almost always one), and the distance to those is
+computed from the differences themselves. In few columns, differences to all centres take less time. A row's
+result is the same, bit for bit, at any position.
 """
 
 from __future__ import annotations
@@ -136,11 +135,7 @@ class KCentresLoss(CentreLoss):
 
 
 class DistanceLoss(CentreLoss):
-    """A loss that depends on the distance to the nearest centre, and grows with it.
-
-    A subclass defines h and h'(t) / t as functions of the squared distance,
-    and the shape of theta.
-    """
+    """A loss h of the distance to the nearest centre, increasing; a subclass also has the shape of theta."""
 
     fitter = "distance"
 
@@ -292,11 +287,7 @@ class TruthDiscoveryLoss(DistanceLoss):
 
 
 def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[Array]:
-    """Compute each row's squared distance to its nearest centre, and that centre's number.
-
-    Of equally near centres, the first. Cost: O(n k d), and memory for the result.
-    Without ``numbered`` the numbers may be left at zero, which saves time.
-    """
+    """Compute each row's squared distance to its nearest centre and, if ``numbered``, the first such."""
     k, d = centres.shape
 
     def differences(block: Array) -> list[Array]:
@@ -327,10 +318,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
 
 
 def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
-    """Compute costs and centre numbers of all rows by a kernel, by chunks on all cores.
-
-    ``scratch`` is how many numbers per row the kernel keeps at a time.
-    """
+    """Compute costs and centre numbers of all rows by a kernel, which keeps ``scratch`` numbers per row."""
 
     def work(chunk: slice) -> list[Array]:
         with ignore_overflow():
@@ -350,9 +338,8 @@ def least_among(
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
-    ``low`` (k, b) bounds the cost of each centre from below, up to a term of
-    the row alone, and ``limit`` (b,) that of the cheapest from above. ``costs``
-    computes the cost itself, from gathered rows (which it may overwrite) and the
+    ``low`` (k, b) bounds the cost of each centre from below, up to a term of the row, and ``limit`` (b,) that
+    of the cheapest from above. ``costs`` computes it from gathered rows, which it may overwrite, and the
     numbers of their centres. A bound that is NaN excludes nothing.
     """
     numbers, rows = np.nonzero(~(low > limit))
@@ -370,10 +357,7 @@ def least_among(
 
 
 def squared_differences(block: Array, centres: Array) -> Array:
-    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays.
-
-    A block in Fortran order is not copied.
-    """
+    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = columns[0] - coordinates[0]
     np.multiply(total, total, out=total)

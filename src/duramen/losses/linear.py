@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit
 
 from duramen.arrays import (
@@ -160,10 +159,7 @@ class LinearLoss(BuiltInLoss):
         *functions: Callable[[Array, Array], Array],
         reach: Array | None = None,
     ) -> list[Array]:
-        """Evaluate each ``function(m, y)`` on all rows, by chunks on all cores.
-
-        m is (b,), or (b, n_classes). With ``reach``, by which predictors may move, the change follows.
-        """
+        """Evaluate each function of (m, y) on all rows; with ``reach``, the largest change for it follows."""
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
         labels = self._labels(y, rows)
@@ -272,12 +268,7 @@ class LinearLoss(BuiltInLoss):
             with ignore_overflow():
                 return slopes * (rows @ gradient[:d] + gradient[d:].sum())
 
-        def weighted_sum(weights: Array) -> Array:
-            return self.gradient_sum(ball.theta, rows, y, weights, cache=slopes)
-
-        shape = (len(slopes), ball.theta.size)
-        gradients = LinearOperator(shape, matvec=products, rmatvec=weighted_sum, dtype=np.float64)
-        return Neighbourhood(radius, constants, steep, gradients)
+        return Neighbourhood(radius, constants, steep, products)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
@@ -554,11 +545,7 @@ class QuantileLoss(LinearLoss):
         return np.zeros_like(m)
 
     def smoothed(self, mean: float, share: float) -> LinearLoss:
-        """Return a smooth loss to fit in its place, below it by little, where ``mean`` is the mean loss.
-
-        The smaller the ``share``, the narrower the parabola in place of the kink: it
-        reaches to about this share of the residuals' size.
-        """
+        """Return a smooth loss: a parabola in place of the kink, to about a share of the mean residual."""
         width = share * mean / (2 * self.quantile * (1 - self.quantile))
         return _SmoothedQuantileLoss(self.quantile, width, fit_intercept=self.fit_intercept)
 

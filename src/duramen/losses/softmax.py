@@ -90,10 +90,7 @@ class SoftmaxLoss(LinearLoss):
         return np.asarray(shares[:, :, None] * (np.eye(self.n_classes) - shares[:, None]))
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Compute the supremum: the label's predictor falls, and all others rise.
-
-        By convexity no other change is as large. Enlarged for rounding.
-        """
+        """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""
         short = _shortfalls(m, y)
         here, highest = softplus(short), softplus(short + 2 * reach)
         bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)

@@ -52,10 +52,7 @@ class Step(NamedTuple):
 
 
 class Stopping(NamedTuple):
-    """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback.
-
-    If steps are shortened, only after ``patience`` iterations with little gain.
-    """
+    """When to stop; after ``patience`` iterations with little gain, if steps are shortened."""
 
     max_iter: int = 300
     tol: float = 1e-4
@@ -128,10 +125,7 @@ def _without_rise(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
 
 
 def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
-    """Return whether a small objective falls towards zero as theta grows, as for separable classes.
-
-    Then doubling theta lowers the cost, though not to zero.
-    """
+    """Return whether a small objective still falls as theta is doubled, as for separable classes."""
     is_small = 0 < here.objective <= small * problem.kept_weight
     if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
         return False

@@ -287,10 +287,7 @@ def _best(runs: list[Run]) -> Run:
 
 
 def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
-    """Return whether ``theta``, unrefined, beats the best run: then outliers misled the start from zero.
-
-    Penalties are left out: where they are large, ``theta`` has yet to be shrunk.
-    """
+    """Return whether ``theta`` beats the best run, without the penalty, by which it has yet to be shrunk."""
     fitted = best.objective - problem.penalty(best.theta)
     with ignore_overflow():
         return replace(problem, ridge=0.0).at(theta).objective < CLEARLY * fitted

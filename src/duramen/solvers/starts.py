@@ -75,11 +75,9 @@ def _aside(problem: Problem, size: float) -> float:
 
 
 class Effort(NamedTuple):
-    """How many subsets to fit, how many of the best to refine, and how far.
+    """Fit subsets until one is clean but for a chance of ``log_doubt``, at most ``columns`` over their size.
 
-    Enough subsets are fitted for a clean one, but for a chance with this logarithm, and at most ``columns``
-    over the number of parameters, since that is what they cost. Those that come within ``near`` times the
-    objective from zero in a few iterations are refined to the end.
+    The best are ``refined``, to the end if they come ``near`` the objective from zero in a few iterations.
     """
 
     columns: float
@@ -121,10 +119,9 @@ def damped_start(problem: Problem) -> Array:
 
 
 def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
-    """Weigh points by how far they lie from the middle (sparse ones: from zero), in column spreads.
+    """Return the half of the weight nearest to the middle, and all weight, less of it the farther beyond.
 
-    Return the half of the weight that lies nearest, which does not exceed the usual distance, and all weight,
-    less of it the farther beyond. If the usual distance is zero, it is the least other distance.
+    Distances are in column spreads, of sparse points from zero.
     """
     points, X, units = part.points, part.X, part.frame.units[: part.points.n_columns]
     with ignore_overflow():
@@ -160,11 +157,7 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
 
 
 def _shrink(part: Problem) -> Problem:
-    """Add a ridge, in units of each column's spread, that counts as a small share of all the data.
-
-    A column that is constant in the sample has a spread too: without a ridge it would share the intercept's
-    part, and be wrong where it varies.
-    """
+    """Add a ridge in units of each column's spread, also for columns that are constant in the sample only."""
     loss: Any = part.loss
     labels = loss.encode_labels(part.y, np.float64)
     bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
@@ -220,10 +213,7 @@ class Seeding:
         return run.theta
 
     def _grow(self, cap: float) -> tuple[Array, Array]:
-        """Add centres one by one: of a few points drawn by their capped cost, the one that leaves the least.
-
-        Return the centres, and the cost of every point under its cheapest.
-        """
+        """Add centres, each the best of a few points drawn by their capped cost; also return all costs."""
         centres = self._draw(np.ones(len(self.weights)), 1)
         least = self._costs(centres)[0]
         while len(centres) < self.k:
@@ -234,11 +224,7 @@ class Seeding:
         return centres, least
 
     def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
-        """Find the centre whose replacement leaves the least trimmed cost.
-
-        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next, and
-        ``new`` that of the new one.
-        """
+        """Find which centre to replace, from each point's cheapest, its cost, the next and the new cost."""
         least, without = np.minimum(cost, new), np.minimum(second, new)
         left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
         return int(np.argmin(left))
@@ -302,11 +288,7 @@ def check_init(problem: Problem, init: Any) -> Any:
 
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
-    """Choose where start ``number`` begins, for an init that :func:`check_init` returned.
-
-    Centres are found in a sample and refined there; the plain seedings see all points and are not refined.
-    Linear losses begin at zero unless a subset does clearly better; later starts always begin at subsets.
-    """
+    """Choose where start ``number`` begins, for an init that :func:`check_init` returned."""
     loss, name = problem.loss, init if isinstance(init, str) else None
     is_given = init is not None and name is None
     if is_given and number == 0:
