@@ -32,7 +32,7 @@ from duramen.samplers.base import (
 )
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
-from duramen.solvers.starts import _find_anchor
+from duramen.solvers.starts import find_anchor
 from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
@@ -617,7 +617,7 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     if anchor is None:
         try:
             rng = np.random.default_rng(settings.seed)
-            anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
+            anchor = find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
     sampler = settings.sampler_at(anchor, sample.n_columns)

@@ -320,7 +320,7 @@ class Loss(ABC):
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradients of f(theta, x_i), ``(n, *theta.shape)``; at a kink, one-sided ones."""
-        raise self._missing("gradients")
+        raise self._missing("gradients", "gradients(theta, X, y)")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
@@ -336,7 +336,7 @@ class Loss(ABC):
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
-        raise self._missing("hessian_norms")
+        raise self._missing("hessian_norms", "hessian_norms(theta, X, y)")
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
@@ -387,11 +387,7 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
             if not around.constants:
-                name = type(self).__name__
-                raise MissingPropertyError(
-                    f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
-                    f"needs one of them; define {name}.lipschitz(X, y) or another"
-                )
+                raise self._missing("lipschitz, smoothness or hessian_lipschitz", "lipschitz(X, y)")
             return (around.constants["deviation"],)
 
         (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
@@ -438,11 +434,9 @@ class Loss(ABC):
             found["deviation"] = np.min([*around.rises().values()], axis=0)
         return around
 
-    def _missing(self, method: str) -> MissingPropertyError:
+    def _missing(self, what: str, method: str) -> MissingPropertyError:
         name = type(self).__name__
-        return MissingPropertyError(
-            f"{name} has no {method}; define {name}.{method}(theta, X, y) to use it here"
-        )
+        return MissingPropertyError(f"{name} has no {what}; define {name}.{method} to use it here")
 
     def _rows(self, X: Any) -> Rows:
         rows = as_rows(X, check_values=False)

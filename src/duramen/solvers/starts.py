@@ -315,8 +315,15 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
     return draw_sample(problem, size, rng) if len(problem.points) > 2 * size else problem
 
 
+@one_blas_thread()
 def find_anchor(
-    points: WeightedPoints, loss: Loss, n_outliers: float = 0, random_state: Any = None, *, init: Any = None
+    points: WeightedPoints,
+    loss: Loss,
+    n_outliers: float = 0,
+    random_state: Any = None,
+    *,
+    init: Any = None,
+    n_rows: int | None = None,
 ) -> Anchor:
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
@@ -332,6 +339,8 @@ def find_anchor(
         As in :func:`duramen.solve`.
     init : array, optional
         Where to start; needed for a loss without ``parameter_shape``.
+    n_rows : int, optional
+        The number of rows, if the points are a sample of them.
 
     Returns
     -------
@@ -347,20 +356,6 @@ def find_anchor(
     >>> [0.0, 0.0] in dm.Ball(anchor.theta[0], 0.3)
     True
     """
-    return _find_anchor(points, loss, n_outliers, random_state, init=init)
-
-
-@one_blas_thread()
-def _find_anchor(
-    points: WeightedPoints,
-    loss: Loss,
-    n_outliers: float,
-    random_state: Any,
-    *,
-    init: Any = None,
-    n_rows: int | None = None,
-) -> Anchor:
-    """Find an anchor, on points that may be a sample of ``n_rows``."""
     problem = problem_of(points, loss, n_outliers)
     if isinstance(init, str):
         raise TypeError(f"init={init!r} must be a theta for find_anchor, not a name; or leave it out")
