@@ -255,10 +255,8 @@ def _ball_of(core: Any, radius: Any) -> Ball:
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
     """Convert the data to points, and refuse what cannot be the data of this coreset."""
     if (y is None) != (core.y is None):
-        way_out = (
-            "labels, and y is None; pass y, one label per row" if y is None else "no labels; leave y out"
-        )
-        raise ValueError(f"the coreset has {way_out}")
+        has = "labels, and y is None; pass y, one label per row" if y is None else "no labels; leave y out"
+        raise ValueError(f"the coreset has {has}")
     data = points(X, y, weights=sample_weight)
     width, weight = core.points.n_columns, core.total_weight
     if data.n_columns != width:

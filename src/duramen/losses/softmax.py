@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
 from duramen.losses.base import Explanation, Loss, ignore_overflow
@@ -56,7 +55,7 @@ class SoftmaxLoss(LinearLoss):
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         m = self._predictors(theta, X)
-        return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
+        return {"class": m.argmax(axis=1), "probability": _shares(m)}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Compare the label's predictor with the strongest of the others."""
@@ -79,15 +78,14 @@ class SoftmaxLoss(LinearLoss):
 
     def slope(self, m: Array, y: Array) -> Array:
         """Compute the derivative in each predictor: the class's probability, less 1 for the label's."""
-        slopes = np.exp(m - m.max(axis=1, keepdims=True))
-        slopes /= slopes.sum(axis=1, keepdims=True)
+        slopes = _shares(m)
         slopes[np.arange(len(m)), y] -= 1
         return slopes
 
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
-        shares = softmax(m, axis=1)
-        return np.asarray(shares[:, :, None] * (np.eye(self.n_classes) - shares[:, None]))
+        shares = np.ascontiguousarray(_shares(m).T)
+        return (shares[:, None] * (np.eye(self.n_classes)[..., None] - shares)).T
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""
@@ -95,6 +93,12 @@ class SoftmaxLoss(LinearLoss):
         here, highest = softplus(short), softplus(short + 2 * reach)
         bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
+
+
+def _shares(m: Array) -> Array:
+    """Compute the probability of each class."""
+    shares = np.exp(m - m.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def _shortfalls(m: Array, labels: Array) -> Array:
