@@ -85,7 +85,9 @@ class SoftmaxLoss(LinearLoss):
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
         shares = np.ascontiguousarray(_shares(m).T)
-        return (shares[:, None] * (np.eye(self.n_classes)[..., None] - shares)).T
+        bends, own = shares[:, None] * -shares, np.arange(self.n_classes)
+        bends[own, own] = shares * (1 - shares)
+        return bends.T
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""
