@@ -21,7 +21,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.losses.base import Ball, MissingPropertyError, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points
-from duramen.trimming import kept_weights, trimmed_sum
+from duramen.trimming import Problem
 
 _SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, relative to the ball's
 _FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, relative to the ball's radius
@@ -190,8 +190,7 @@ class _Search:
     def probe(self, theta: Array, kind: str) -> _Probe:
         """Measure the error at theta; ValueError where the loss refuses it."""
         estimate = self.core.estimate(theta)
-        losses = self.core.loss.values(theta, self.data.X, self.data.y)
-        truth = trimmed_sum(losses, self.data.weights, self.core.n_outliers)
+        truth = self._problem(self.data).at(theta).objective
         if not math.isfinite(truth):
             raise ValueError(f"f_z(theta, X) is {truth}: a relative error is not defined")
         slack = _SAME_VALUE * truth
@@ -236,9 +235,11 @@ class _Search:
         return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
     def _slope(self, side: WeightedPoints, theta: Array) -> Array:
-        losses = self.core.loss.values(theta, side.X, side.y)
-        kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
+        kept = self._problem(side).at(theta).kept
         return self.core.loss.gradient_sum(theta, side.X, side.y, kept)
+
+    def _problem(self, side: WeightedPoints) -> Problem:
+        return Problem(side, self.core.loss, self.core.n_outliers)
 
 
 def _ball_of(core: Any, radius: Any) -> Ball:
@@ -253,10 +254,9 @@ def _ball_of(core: Any, radius: Any) -> Ball:
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
     """Convert the data to points, and refuse what cannot be the data of this coreset."""
-    if y is not None and core.y is None:
-        raise ValueError("the coreset has no labels; leave y out")
-    if y is None and core.y is not None:
-        raise ValueError("the coreset has labels, and y is None; pass y, one label per row")
+    if (y is None) != (core.y is None):
+        has = "labels, and y is None; pass y, one label per row" if y is None else "no labels; leave y out"
+        raise ValueError(f"the coreset has {has}")
     data = points(X, y, weights=sample_weight)
     width, weight = core.points.n_columns, core.total_weight
     if data.n_columns != width:

@@ -74,29 +74,10 @@ def _as_float(n_outliers: Any) -> float:
 
 
 def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
-    """Compute how much of each point's weight is kept when weight ``z`` is set aside.
+    """Compute how much of each point's weight is kept when weight ``z`` is set aside: a new array.
 
-    Parameters
-    ----------
-    losses : array (n,)
-        Infinity is allowed; NaN is not.
-    weights : array (n,)
-        Non-negative.
-    z : float
-        A weight, from 0 to the total; :func:`outlier_weight` computes it from
-        ``n_outliers``. If it differs from a sum of weights in the last digits
-        only, no point is split: a trace of weight on an outlier is rounding.
-    ids : array (n,), optional
-        Decide between equal losses; positions by default.
-
-    Returns
-    -------
-    array (n,)
-        Between 0 and the weight, adding up to the total weight less z; a new array.
-
-    Notes
-    -----
-    Cost: O(n), and sorting the points of the largest losses, which a sample suggests.
+    Losses may be infinite. Ids, by default positions, decide between equal losses. If z differs from a sum of
+    weights in the last digits only, no point is split: a trace of weight on an outlier is rounding.
 
     Examples
     --------
@@ -110,18 +91,12 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
 
 
 def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Array, Array]:
-    """Return the rows whose weight may be set aside, and what is kept of each; all others are kept.
-
-    Parameters are those of :func:`kept_weights`.
-    """
+    """Return the rows whose weight may be set aside, and what is kept of each, for :func:`kept_weights`."""
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
-    if losses.ndim != 1 or losses.shape != weights.shape:
-        raise ValueError(
-            f"losses and weights must have the same length; found shapes {losses.shape}, {weights.shape}"
-        )
-    if ids.shape != losses.shape:
-        raise ValueError(f"ids must have one entry per point; found shapes {ids.shape}, {losses.shape}")
+    if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:
+        shapes = f"{losses.shape}, {weights.shape}, {ids.shape}"
+        raise ValueError(f"losses, weights and ids must have one entry per point each; found shapes {shapes}")
     missing = np.isnan(losses)
     if missing.any():
         raise RowError("losses has nan in {row}; every point needs a loss", int(missing.argmax()))
@@ -189,8 +164,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0
-    losses = loss.values(theta, points.X, points.y)
-    return kept_sum(losses, kept_weights(losses, points.weights, z, points.ids))
+    return Problem(points, loss, z).at(theta).objective
 
 
 def check_points(points: Any, loss: Any) -> None:
@@ -251,21 +225,13 @@ class Problem:
         """Evaluate the penalty."""
         return float((self.ridge * theta**2).sum()) / 2 if np.any(self.ridge) else 0.0
 
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point."""
-        return self.loss.values(theta, self.X, self.y)
-
     def kept(self, losses: Array) -> Array:
         """Compute how much of each weight is kept."""
         return kept_weights(losses, self.points.weights, self.z, self.points.ids)
 
-    def cost(self, theta: Array) -> float:
-        """Evaluate f_z: the objective without its penalty."""
-        losses = self.losses(theta)
-        return kept_sum(losses, self.kept(losses))
-
-    def at(self, theta: Array, losses: Array, kept: Array | None = None) -> Iterate:
-        """Evaluate the objective for given losses; without ``kept``, the worst weight z is set aside."""
+    def at(self, theta: Array, losses: Array | None = None, kept: Array | None = None) -> Iterate:
+        """Evaluate the objective; without ``kept``, the worst weight z is set aside."""
+        losses = self.loss.values(theta, self.X, self.y) if losses is None else losses
         kept = self.kept(losses) if kept is None else kept
         return Iterate(theta, losses, kept, kept_sum(losses, kept) + self.penalty(theta))
 
@@ -288,7 +254,7 @@ class Fit(ABC):
 
     def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
-        return self.problem.at(theta, self.problem.losses(theta))
+        return self.problem.at(theta)
 
     @abstractmethod
     def refit(self, here: Iterate) -> Iterate:

@@ -209,7 +209,7 @@ def test_wrong_parameters_are_named(case):
         case.loss.values(np.zeros(77), X, y)
     broken = theta.copy()
     broken.flat[0] = np.nan
-    with pytest.raises(ValueError, match="theta must hold finite numbers"):
+    with pytest.raises(ValueError, match="theta must be finite"):
         case.loss.values(broken, X, y)
 
 

@@ -65,7 +65,7 @@ def test_a_wrong_quantile_is_refused(quantile):
         (dm.PoissonLoss(), THETA, [0, 1, -3], "labels of 0 or more, such as counts; row 2 has -3"),
         (dm.KMeansLoss(4), np.zeros((3, 2)), None, r"shape \(3, 2\); KMeansLoss\(k=4\) on 2 columns needs shape \(4, 2\)"),
         (dm.LogisticLoss(), np.zeros(2), [0, 1, 1], r"LogisticLoss\(fit_intercept=True\) on 2 columns needs shape \(3,\)"),
-        (dm.KMeansLoss(2), [[1, 2], [3]], None, r"theta has rows of different lengths; KMeansLoss\(k=2\) needs shape \(2, 2\)"),
+        (dm.KMeansLoss(2), [[1, 2], [3]], None, r"theta=\[\[1, 2\], \[3\]\] must be an array of numbers"),
     ],
 )  # fmt: skip
 def test_wrong_labels_and_shapes_are_named(loss, theta, y, message):

@@ -19,7 +19,7 @@ from duramen.coreset import display, plot, save
 from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
-from duramen.trimming import kept_sum, kept_weights, outlier_weight
+from duramen.trimming import Iterate, Problem, outlier_weight
 
 _QUICK = 2e8  # products that take about a tenth of a second
 _MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
@@ -292,7 +292,7 @@ class Coreset:
         n_outliers : float, optional
             A different number of outliers: a count, or a fraction.
         """
-        return kept_sum(*self._trimmed(theta, n_outliers))
+        return self._at(theta, n_outliers).objective
 
     def estimate(self, theta: Any, n_outliers: float | None = None) -> Estimate:
         """Estimate f_z(theta, X) with error bars, without looking at the data.
@@ -313,13 +313,13 @@ class Coreset:
         >>> estimate.low < truth < estimate.high, estimate.std_error < 0.02 * truth
         (True, True)
         """
-        losses, kept = self._trimmed(theta, n_outliers)
+        _, losses, kept, objective = self._at(theta, n_outliers)
         level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
         values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
         error = _standard_error(values, self._sampled, self.inclusion, self.groups)
-        return Estimate.of(kept_sum(losses, kept), error)
+        return Estimate.of(objective, error)
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas data frame: needs the extra ``duramen[frames]``.
@@ -381,10 +381,9 @@ class Coreset:
         """
         save.write(self, path, self.metadata if metadata is None else metadata)
 
-    def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
+    def _at(self, theta: Any, n_outliers: float | None) -> Iterate:
         z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)
-        losses = self.loss.values(theta, self.X, self.y)
-        return losses, kept_weights(losses, self.weights, z, self.ids)
+        return Problem(self.points, self.loss, z).at(theta)
 
     @cached_property
     def _at_anchor(self) -> Estimate | None:

@@ -32,7 +32,7 @@ from duramen.samplers.base import (
 )
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
-from duramen.solvers.starts import _find_anchor
+from duramen.solvers.starts import find_anchor
 from duramen.trimming import checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
@@ -505,11 +505,8 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
             "pass a rough solution as anchor="
         )
     anchor = None if given is None else as_anchor(given)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise ValueError(
-            f"the anchor's theta has shape {anchor.theta.shape}; {loss!r} on {n_columns} columns "
-            f"needs shape {tuple(shape)}"
-        )
+    if anchor is not None:
+        loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
     return anchor
 
 
@@ -577,7 +574,7 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     if anchor is None:
         try:
             rng = np.random.default_rng(settings.seed)
-            anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
+            anchor = find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
     sampler = settings.sampler_at(anchor, sample.n_columns)

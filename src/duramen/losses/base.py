@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -117,14 +117,7 @@ class Ball:
         return self.theta + step * shrink
 
     def sample(self, n: int, rng: np.random.Generator, shares: Array | None = None) -> Array:
-        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius.
-
-        Examples
-        --------
-        >>> ball = Ball([[1.0, 2.0], [3.0, 4.0]], radius=0.5)
-        >>> all(theta in ball for theta in ball.sample(100, np.random.default_rng(0)))
-        True
-        """
+        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius."""
         direction = rng.normal(size=(n, *self.theta.shape))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         if shares is None:
@@ -182,14 +175,8 @@ class Anchor(Ball):
         return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{frozen}"
 
     def freeze(self, **states: Any) -> Anchor:
-        """Return this anchor with more frozen arrays.
-
-        Examples
-        --------
-        >>> Anchor([1.0], radius=0.5).freeze(layers=[0.0, 2.0])
-        Anchor: theta (1,), radius 0.5, with frozen layers
-        """
-        return Anchor(self.theta, self.radius, self.ids, {**self.frozen, **states})
+        """Return this anchor with more frozen arrays."""
+        return replace(self, frozen={**self.frozen, **states})
 
     @property
     def ball(self) -> Ball:
@@ -200,12 +187,14 @@ class Anchor(Ball):
 def _frozen_array(name: str, given: Any) -> Array:
     """Copy numbers to a read-only array; ValueError if they are not numbers, or not finite."""
     try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}={given!r} must be an array of numbers") from None
+        array = np.array(given)
+    except ValueError:  # from NumPy, for a ragged list
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name}={given!r} must be an array of numbers")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite; it has NaN or infinity")
-    return read_only(array)
+    return read_only(array.astype(np.float64, copy=False))
 
 
 class MissingPropertyError(TypeError):
@@ -228,13 +217,13 @@ class Neighbourhood:
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
     ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
-    bound itself. ``gradients`` (n, p), an array or a LinearOperator, are those in the middle of the ball.
+    bound itself. ``norms`` are the gradients', whose products with a vector ``products`` computes, if known.
     """
 
     radius: Any
     constants: dict[str, Array]
     norms: Any
-    gradients: Any
+    products: Any
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
@@ -247,14 +236,6 @@ class Neighbourhood:
     def rises(self) -> dict[str, Array]:
         """Bound the change of each f by each kind of continuity."""
         return {kind: self.rise(kind, alpha, self.norms) for kind, alpha in self.constants.items()}
-
-    def products(self, gradient: Array) -> Array:
-        """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel())
-
-    def gradient_sum(self, weights: Array) -> Array:
-        """Sum weight times gradient."""
-        return np.asarray(0.0 if self.gradients is None else self.gradients.T @ weights)
 
 
 class Explanation(NamedTuple):
@@ -334,19 +315,12 @@ class Loss(ABC):
         """Compute f(theta, x_i): (n,), non-negative."""
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Any]:
-        """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
-
-        The cache is one number per row: the slope of a linear loss, or the
-        number of the nearest centre. It is None for other losses.
-        """
+        """Compute the values, and the ``cache`` for ``gradient_sum``: slopes, the nearest centre, or None."""
         return self.values(theta, X, y), None
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
-
-        At a kink it is one of the one-sided gradients. Sparse rows give a CSR array.
-        """
-        raise self._missing("gradients")
+        """Compute the gradients of f(theta, x_i), ``(n, *theta.shape)``; at a kink, one-sided ones."""
+        raise self._missing("gradients", "gradients(theta, X, y)")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
@@ -362,7 +336,7 @@ class Loss(ABC):
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
-        raise self._missing("hessian_norms")
+        raise self._missing("hessian_norms", "hessian_norms(theta, X, y)")
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
@@ -404,10 +378,8 @@ class Loss(ABC):
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
-        The smallest, row by row, of the bounds by each kind of continuity that the loss has;
-        MissingPropertyError if it has none. Built-in losses override it with (nearly) the
-        supremum, enlarged for rounding so that it bounds computed values too. A custom loss
-        gets no such allowance for its own rounding, and bounds in float64.
+        The least bound by any kind of continuity that the loss has, in float64; MissingPropertyError if there
+        is none. Built-in losses have (nearly) the supremum, enlarged so that it bounds computed values.
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
@@ -415,31 +387,20 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
             if not around.constants:
-                name = type(self).__name__
-                raise MissingPropertyError(
-                    f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
-                    f"needs one of them; define {name}.lipschitz(X, y) or another"
-                )
+                raise self._missing("lipschitz, smoothness or hessian_lipschitz", "lipschitz(X, y)")
             return (around.constants["deviation"],)
 
         (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
         return np.asarray(bounds)
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
-        """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
-
-        Those of a row have the same bits whichever other rows are present.
-        """
+        """Write gradients into ``out`` (n, theta.size): the same bits whichever other rows are present."""
         out[:] = to_dense(self.gradients(theta, X, y)).reshape(out.shape)
 
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
-        """Sum weight times gradient over all points: theta.shape, in float64.
-
-        No ``(n, *theta.shape)`` array is formed. ``cache`` comes from
-        :meth:`values_and_cache` with the same theta and rows, if available.
-        """
+        """Sum weight times gradient over all points; ``cache`` is that of ``values_and_cache``, if known."""
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]
         labels = None if y is None else as_column(y, n, "y")
@@ -457,7 +418,7 @@ class Loss(ABC):
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
-        radius, norms, gradients = np.float64(ball.radius), np.zeros(1), None
+        radius, norms, products = np.float64(ball.radius), np.zeros(1), None
         found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
         found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
@@ -465,19 +426,17 @@ class Loss(ABC):
         known_convex = self.convex and type(self).gradients is not Loss.gradients
         if known_convex or "smooth" in found or "hessian" in found:
             gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
-            norms, gradients = dual_norms(gradients), gradients.reshape(-1, ball.theta.size)
-        around = Neighbourhood(radius, found, norms, gradients)
+            norms, products = dual_norms(gradients), gradients.reshape(-1, ball.theta.size).__matmul__
+        around = Neighbourhood(radius, found, norms, products)
         if type(self).deviation is not Loss.deviation:
             found["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
         elif found:
             found["deviation"] = np.min([*around.rises().values()], axis=0)
         return around
 
-    def _missing(self, method: str) -> MissingPropertyError:
+    def _missing(self, what: str, method: str) -> MissingPropertyError:
         name = type(self).__name__
-        return MissingPropertyError(
-            f"{name} has no {method}; define {name}.{method}(theta, X, y) to use it here"
-        )
+        return MissingPropertyError(f"{name} has no {what}; define {name}.{method} to use it here")
 
     def _rows(self, X: Any) -> Rows:
         rows = as_rows(X, check_values=False)
@@ -489,19 +448,11 @@ class Loss(ABC):
 
     def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
         """Check a theta for rows of ``n_columns`` columns, and return it as an array."""
-        shape = self.parameter_shape(n_columns)
-        try:
-            given = np.asarray(theta)
-        except ValueError:  # from NumPy, for a ragged list
-            raise ValueError(f"{name} has rows of different lengths; {self!r} needs shape {shape}") from None
-        if given.dtype.kind not in "biuf":
-            raise ValueError(f"{name}={theta!r} must be an array of numbers, a theta for {self!r}")
+        shape, given = self.parameter_shape(n_columns), _frozen_array(name, theta)
         if shape is not None and given.shape != tuple(shape):
             raise ValueError(
                 f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
             )
-        if not np.isfinite(given).all():
-            raise ValueError(f"{name} must hold finite numbers; it has NaN or infinity")
         return given
 
     def _parameters(self, theta: Any, rows: Rows) -> Array:
@@ -574,10 +525,7 @@ def ignore_overflow() -> np.errstate:
 
 
 def require_finite(values: Array, rows: Rows) -> Array:
-    """Return values; raise ValueError if they are not finite because a row holds NaN or infinity.
-
-    Every built-in loss is NaN or infinite on such a row, so this finds what a check of all the data would.
-    """
+    """Return values; raise ValueError if they are not finite because a row holds NaN or infinity."""
     if not np.isfinite(values).all():
         refuse_nonfinite(rows)
     return values

@@ -53,9 +53,7 @@ class Divergence(ABC):
     def curvature(self, centres: Array, radius: Array) -> Array:
         """Bound the second derivatives of phi within ``radius`` (k, d) of each centre: (k, d).
 
-        Along each axis if phi is a sum over columns; otherwise the largest
-        eigenvalue of its Hessian, repeated. Infinite where the ball leaves the
-        domain.
+        Infinite where the ball leaves the domain; the largest eigenvalue, if phi is no sum over columns.
         """
         raise MissingPropertyError(f"{self.name} has no curvature; pass curvature_bound= to use deviation")
 
@@ -304,9 +302,6 @@ class BregmanLoss(KCentresLoss):
         super().__post_init__()
         object.__setattr__(self, "divergence", divergence_of(self.divergence))
 
-    def outside(self, centres: Array) -> Array:
-        return self.divergence.outside_centres(centres)
-
     def inside(self, centres: Array) -> Array:
         return self.divergence.inside(centres)
 
@@ -315,6 +310,9 @@ class BregmanLoss(KCentresLoss):
         if found is None or not isinstance(self.divergence, ColumnDivergence):
             return None
         return found._replace(kind="divergence", parts=self.divergence.terms(X, found.usual))
+
+    def costs(self, block: Array, centres: Array) -> Array:
+        return np.stack([self.divergence.between(block, centre[None]) for centre in centres])
 
     def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
         pulls = np.empty(block.shape)
@@ -344,7 +342,7 @@ class BregmanLoss(KCentresLoss):
         def work(chunk: slice) -> tuple[Array]:
             block = dense_block(rows, chunk)
             with ignore_overflow():
-                costs = np.stack([self.divergence.between(block, centre[None]) for centre in centres])
+                costs = self.costs(block, centres)
                 parts = zip(costs, centres, curvature, rounding, strict=True)
                 moves = np.stack([self._move(block, *part, radius) for part in parts])
                 here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
@@ -371,7 +369,7 @@ class BregmanLoss(KCentresLoss):
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         centres = self._parameters(theta, rows)
-        self._refuse_outside(self.outside(centres), centres, "centre")
+        self._refuse_outside(self.divergence.outside_centres(centres), centres, "centre")
         return centres
 
     def _checked(self, values: Array, rows: Array) -> Array:

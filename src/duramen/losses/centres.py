@@ -2,19 +2,18 @@
 
 The nearest centre is found exactly, and without an (n, k, d) array.
 
-The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2;
-but far from the origin, or close to a centre, that difference of large numbers has no digits
-left. So the product only *screens*: it leaves, for each row, the centres that may be nearest
-given its rounding error (almost always one), and the distance to those is computed from the
-differences themselves. In few columns, differences to all centres take less time. Both are
-exact to rounding, and a row's result is the same, bit for bit, at any position.
+One matrix product gives all distances, by |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2, but far from the origin, or
+close to a centre, that difference has no digits left. So the product only *screens*: it leaves, for each row,
+the centres that may be nearest given its rounding error (almost always one), and the distance to those is
+computed from the differences themselves. In few columns, differences to all centres take less time. A row's
+result is the same, bit for bit, at any position.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,10 +41,6 @@ class CentreLoss(BuiltInLoss):
     fitter = "mean"
     n_centres = 1
 
-    def of_one_centre(self) -> CentreLoss:
-        """Return this loss with a single centre."""
-        return self
-
     def vc_dimension(self, n_columns: int) -> float:
         return vc_of_unions(n_columns + 1, self.n_centres)
 
@@ -56,13 +51,13 @@ class CentreLoss(BuiltInLoss):
         rows = self._rows(X)
         return np.ones(len(rows), dtype=rows.dtype)
 
-    def outside(self, centres: Array) -> Array:
-        """Return a mask (k, d) of the entries of centres that the loss does not accept."""
-        return np.zeros(centres.shape, dtype=bool)
-
     def inside(self, centres: Array) -> Array:
         """Move centres on the edge of the loss's domain just inside."""
         return centres
+
+    @abstractmethod
+    def costs(self, block: Array, centres: Array) -> Array:
+        """Compute the cost of each row under each of several centres alone: (k, b)."""
 
     @abstractmethod
     def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
@@ -135,19 +130,12 @@ class KCentresLoss(CentreLoss):
         object.__setattr__(self, "k", check_count("k", self.k))
         object.__setattr__(self, "n_centres", self.k)
 
-    def of_one_centre(self) -> KCentresLoss:
-        return replace(self, k=1)
-
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
 
 class DistanceLoss(CentreLoss):
-    """A loss that depends on the distance to the nearest centre, and grows with it.
-
-    A subclass defines h and h'(t) / t as functions of the squared distance,
-    and the shape of theta.
-    """
+    """A loss h of the distance to the nearest centre, increasing; a subclass also has the shape of theta."""
 
     fitter = "distance"
 
@@ -158,6 +146,9 @@ class DistanceLoss(CentreLoss):
     @abstractmethod
     def pull(self, squared: Array) -> Array:
         """Compute h'(t) / t from t^2: the gradient in the nearest centre c is this times c - x."""
+
+    def costs(self, block: Array, centres: Array) -> Array:
+        return self.height(squared_differences(block, centres))
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.height(self.assign(theta, X, numbered=False)[0])
@@ -296,11 +287,7 @@ class TruthDiscoveryLoss(DistanceLoss):
 
 
 def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[Array]:
-    """Compute each row's squared distance to its nearest centre, and that centre's number.
-
-    Of equally near centres, the first. Cost: O(n k d), and memory for the result.
-    Without ``numbered`` the numbers may be left at zero, which saves time.
-    """
+    """Compute each row's squared distance to its nearest centre and, if ``numbered``, the first such."""
     k, d = centres.shape
 
     def differences(block: Array) -> list[Array]:
@@ -331,10 +318,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
 
 
 def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
-    """Compute costs and centre numbers of all rows by a kernel, by chunks on all cores.
-
-    ``scratch`` is how many numbers per row the kernel keeps at a time.
-    """
+    """Compute costs and centre numbers of all rows by a kernel, which keeps ``scratch`` numbers per row."""
 
     def work(chunk: slice) -> list[Array]:
         with ignore_overflow():
@@ -354,9 +338,8 @@ def least_among(
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
-    ``low`` (k, b) bounds the cost of each centre from below, up to a term of
-    the row alone, and ``limit`` (b,) that of the cheapest from above. ``costs``
-    computes the cost itself, from gathered rows (which it may overwrite) and the
+    ``low`` (k, b) bounds the cost of each centre from below, up to a term of the row, and ``limit`` (b,) that
+    of the cheapest from above. ``costs`` computes it from gathered rows, which it may overwrite, and the
     numbers of their centres. A bound that is NaN excludes nothing.
     """
     numbers, rows = np.nonzero(~(low > limit))
@@ -374,10 +357,7 @@ def least_among(
 
 
 def squared_differences(block: Array, centres: Array) -> Array:
-    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays.
-
-    A block in Fortran order is not copied.
-    """
+    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = columns[0] - coordinates[0]
     np.multiply(total, total, out=total)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit
 
 from duramen.arrays import (
@@ -48,21 +47,32 @@ from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-class PredictorLoss(BuiltInLoss):
-    """A convex loss psi of a label and of linear predictors of the row: one, or one per class."""
+@dataclass(frozen=True)
+class LinearLoss(BuiltInLoss):
+    """A convex loss psi of a label and a linear predictor of the row, or one per class.
 
-    fit_intercept: bool
+    A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
+    value per row, finite, of one float type), the largest values of the
+    derivatives where they are bounded, and which labels it takes.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+    """
+
+    fit_intercept: bool = field(default=True, kw_only=True)
+
     of_residual: ClassVar[bool] = False
     """Whether f is a function of the residual m - y."""
+    units_off: ClassVar[float] = 8.0
+    """The error bound of ``pointwise``, in units in the last place."""
     _takes_sparse = True
-    needs_labels = has_predictors = True
+    needs_labels = has_predictors = convex = True
+    fitter = "newton"
 
     def __post_init__(self) -> None:
         check_flag("fit_intercept", self.fit_intercept)
-
-    @property
-    def convex(self) -> bool:
-        return True
 
     @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:
@@ -73,19 +83,15 @@ class PredictorLoss(BuiltInLoss):
         """Compute the derivative of psi in m."""
 
     @abstractmethod
-    def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
-
-    @abstractmethod
-    def curvature_at_zero(self, y: Array) -> Array:
-        """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Convert checked labels to the form in which the loss is computed."""
         return y.astype(dtype, copy=False)
 
     def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
-        self.check_labels(y)
+        y = self._labels(y, X)
         if not self.has_classes:
             return
         live = weights > 0
@@ -153,10 +159,7 @@ class PredictorLoss(BuiltInLoss):
         *functions: Callable[[Array, Array], Array],
         reach: Array | None = None,
     ) -> list[Array]:
-        """Evaluate each ``function(m, y)`` on all rows, by chunks on all cores.
-
-        m is (b,), or (b, n_classes). With ``reach``, by which predictors may move, the change follows.
-        """
+        """Evaluate each function of (m, y) on all rows; with ``reach``, the largest change for it follows."""
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
         labels = self._labels(y, rows)
@@ -203,34 +206,6 @@ class PredictorLoss(BuiltInLoss):
         rows = self._rows(X)
         return np.hypot(require_finite(row_norms(rows), rows), int(self.fit_intercept), dtype=rows.dtype)
 
-
-@dataclass(frozen=True)
-class LinearLoss(PredictorLoss):
-    """A convex loss psi of one linear predictor and a label.
-
-    A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
-    value per row, finite, of one float type), the largest values of the
-    derivatives where they are bounded, and which labels it takes.
-
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
-    """
-
-    fit_intercept: bool = field(default=True, kw_only=True)
-
-    fitter = "newton"
-    units_off: ClassVar[float] = 8.0
-    """The error bound of ``pointwise``, in units in the last place."""
-
-    @abstractmethod
-    def curvature(self, m: Array, y: Array) -> Array:
-        """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
-
-    def curvature_at_zero(self, y: Array) -> Array:
-        return self.curvature(np.zeros(len(y)), self.encode_labels(y, np.float64))
-
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
 
@@ -266,14 +241,6 @@ class LinearLoss(PredictorLoss):
         values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
         return values, _finite(slopes)
 
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        if not sparse.issparse(rows):
-            return super().gradients(theta, rows, y)
-        slopes = self.slopes(theta, rows, y)[:, None]
-        columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
-        return sparse.hstack(columns[: 1 + self.fit_intercept], format="csr")
-
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
         return self._over_rows(theta, X, y, self.curvature)[0]
@@ -301,14 +268,10 @@ class LinearLoss(PredictorLoss):
             with ignore_overflow():
                 return slopes * (rows @ gradient[:d] + gradient[d:].sum())
 
-        def weighted_sum(weights: Array) -> Array:
-            return self.gradient_sum(ball.theta, rows, y, weights, cache=slopes)
-
-        shape = (len(slopes), ball.theta.size)
-        gradients = LinearOperator(shape, matvec=products, rmatvec=weighted_sum, dtype=np.float64)
-        return Neighbourhood(radius, constants, steep, gradients)
+        return Neighbourhood(radius, constants, steep, products)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
         limits = np.finfo(m.dtype)
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
@@ -582,11 +545,7 @@ class QuantileLoss(LinearLoss):
         return np.zeros_like(m)
 
     def smoothed(self, mean: float, share: float) -> LinearLoss:
-        """Return a smooth loss to fit in its place, below it by little, where ``mean`` is the mean loss.
-
-        The smaller the ``share``, the narrower the parabola in place of the kink: it
-        reaches to about this share of the residuals' size.
-        """
+        """Return a smooth loss: a parabola in place of the kink, to about a share of the mean residual."""
         width = share * mean / (2 * self.quantile * (1 - self.quantile))
         return _SmoothedQuantileLoss(self.quantile, width, fit_intercept=self.fit_intercept)
 

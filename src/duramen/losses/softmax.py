@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.losses.base import Explanation, ignore_overflow
-from duramen.losses.linear import PredictorLoss, explanation, refuse_labels, softplus
+from duramen.losses.base import Explanation, Loss, ignore_overflow
+from duramen.losses.linear import LinearLoss, explanation, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(PredictorLoss):
+class SoftmaxLoss(LinearLoss):
     """Multinomial logistic regression: f(theta, x) = log(sum_j exp m_j) - m_y.
 
     theta is (n_classes, d), one predictor m_j per class, with the intercepts as
@@ -38,12 +37,11 @@ class SoftmaxLoss(PredictorLoss):
     """
 
     max_slope = 2.0
-    max_curvature = 0.25
+    max_curvature = 1.0
     has_classes = True
-    fitter = "softmax"
+    anchor_rows, hessian_norms, neighbourhood = Loss.anchor_rows, Loss.hessian_norms, Loss.neighbourhood
 
     n_classes: int
-    fit_intercept: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +55,7 @@ class SoftmaxLoss(PredictorLoss):
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         m = self._predictors(theta, X)
-        return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
+        return {"class": m.argmax(axis=1), "probability": _shares(m)}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Compare the label's predictor with the strongest of the others."""
@@ -75,33 +73,34 @@ class SoftmaxLoss(PredictorLoss):
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
 
-    def curvature_at_zero(self, y: Array) -> Array:
-        share = 1 / self.n_classes
-        return np.full(len(y), share * (1 - share))
-
     def pointwise(self, m: Array, y: Array) -> Array:
         return softplus(_shortfalls(m, y))
 
     def slope(self, m: Array, y: Array) -> Array:
         """Compute the derivative in each predictor: the class's probability, less 1 for the label's."""
-        slopes = np.exp(m - m.max(axis=1, keepdims=True))
-        slopes /= slopes.sum(axis=1, keepdims=True)
+        slopes = _shares(m)
         slopes[np.arange(len(m)), y] -= 1
         return slopes
 
-    def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Compute the supremum: the label's predictor falls, and all others rise.
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
+        shares = np.ascontiguousarray(_shares(m).T)
+        bends, own = shares[:, None] * -shares, np.arange(self.n_classes)
+        bends[own, own] = shares * (1 - shares)
+        return bends.T
 
-        By convexity no other change is as large. Enlarged for rounding.
-        """
+    def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""
         short = _shortfalls(m, y)
         here, highest = softplus(short), softplus(short + 2 * reach)
         bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
 
-    def smoothness(self, X: Any, y: Any = None) -> Array:
-        with ignore_overflow():
-            return np.square(self.reach(X))
+
+def _shares(m: Array) -> Array:
+    """Compute the probability of each class."""
+    shares = np.exp(m - m.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def _shortfalls(m: Array, labels: Array) -> Array:

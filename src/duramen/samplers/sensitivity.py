@@ -175,21 +175,24 @@ class SensitivitySampler(RankedSampler):
 
     def _means(self, anchored: AnchoredPoints) -> dict[str, Array]:
         """Average over the points, by weight, what the bounds are made from."""
-        all_weights = anchored.points.weights
+        all_weights, theta = anchored.points.weights, anchored.anchor.theta
 
         def work(chunk: slice) -> tuple[Array, Array]:
-            values, around = _around(anchored.take(chunk))
-            weights = all_weights[chunk]
+            part = anchored.take(chunk)
+            values, around = _around(part)
+            weights, gradient = all_weights[chunk], np.zeros(())
             columns = [values, *(around.constants.get(kind, np.zeros(1)) for kind in _FROZEN)]
             with ignore_overflow():
                 sums = [np.where(weights > 0, weights * column, 0.0).sum() for column in columns]
-            return np.array(sums), around.gradient_sum(weights)
+            if around.products is not None:
+                gradient = part.loss.gradient_sum(theta, part.points.X, part.points.y, weights).ravel()
+            return np.array(sums), gradient
 
         with one_blas_thread():
             sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
         total = float(all_weights.sum())
         means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
-        return {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
+        return {"sensitivity": means, "sensitivity_gradient": gradient / total}
 
     def _bounds(self, anchored: AnchoredPoints) -> tuple[Array, Array, float]:
         """Bound sensitivities times the total weight, the cost of each point, and the mean loss from below.
@@ -232,7 +235,7 @@ class SensitivitySampler(RankedSampler):
         _, around = _around(anchored.take(slice(0, 1)))
         means, slope, lows = _frozen_means(anchored), 0.0, {"none": 0.0}
         with ignore_overflow():
-            if around.gradients is not None:
+            if around.products is not None:
                 gradient = anchored.anchor.frozen["sensitivity_gradient"]
                 slope = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
                 if anchored.loss.convex:

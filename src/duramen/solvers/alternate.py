@@ -16,7 +16,7 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit, SoftmaxFit
+from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit
 from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -52,10 +52,7 @@ class Step(NamedTuple):
 
 
 class Stopping(NamedTuple):
-    """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback.
-
-    If steps are shortened, only after ``patience`` iterations with little gain.
-    """
+    """When to stop; after ``patience`` iterations with little gain, if steps are shortened."""
 
     max_iter: int = 300
     tol: float = 1e-4
@@ -128,15 +125,12 @@ def _without_rise(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
 
 
 def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
-    """Return whether a small objective falls towards zero as theta grows, as for separable classes.
-
-    Then doubling theta lowers the cost, though not to zero.
-    """
+    """Return whether a small objective still falls as theta is doubled, as for separable classes."""
     is_small = 0 < here.objective <= small * problem.kept_weight
     if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
         return False
     try:
-        return 0 < problem.cost(2 * here.theta) < 0.9 * here.objective
+        return 0 < problem.at(2 * here.theta).objective < 0.9 * here.objective
     except ValueError:  # so far out that predictors overflow
         return False
 
@@ -169,7 +163,6 @@ class SmoothedFit(Fit):
 
 FITS: dict[str, type[Fit]] = {
     "newton": NewtonFit,
-    "softmax": SoftmaxFit,
     "smoothed": SmoothedFit,
     "kmeans": KMeansFit,
     "distance": DistanceFit,

@@ -37,7 +37,7 @@ _VANISHING = 1e-300  # squares below it may have lost their digits
 class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
-    needs: ClassVar[tuple[str, ...]] = ("n_centres", "outside", "inside", "of_one_centre")
+    needs: ClassVar[tuple[str, ...]] = ("n_centres", "inside", "costs")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -189,8 +189,9 @@ class KMeansFit(DistanceFit):
             return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
         squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
         rows, left = set_aside(squared, points.weights, twice, points.ids)
-        self.level = squared[rows[left < points.weights[rows]]].min()
-        return set_aside(squared, points.weights, z, points.ids)
+        squared, weights = squared[rows], points.weights[rows]
+        self.level = squared[left < weights].min()
+        return rows, kept_unchecked(squared, weights, z, points.ids[rows])
 
     def _update(self, centres: Array, kept: Array) -> None:
         """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
@@ -285,7 +286,7 @@ class NearestCentres:
         k, d = self.centres.shape
 
         def work(chunk: slice) -> None:
-            which = rows[chunk]
+            which = chunk if len(rows) == len(self.X) else rows[chunk]  # a slice copies nothing
             numbers, squared, others = _two_nearest(_block(self.X, which), self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
             self.numbers[which], self.reach[which] = numbers, reach

@@ -8,7 +8,6 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dposv
 from scipy.optimize import minimize
-from scipy.special import softmax
 
 from duramen.arrays import Array, Rows, take_rows, to_dense
 from duramen.losses.base import ignore_overflow
@@ -113,7 +112,7 @@ class GradientFit(Fit):
 
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
-            value = problem.at(theta, problem.losses(theta), here.kept).objective
+            value = problem.at(theta, kept=here.kept).objective
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
@@ -125,7 +124,7 @@ class GradientFit(Fit):
 
 
 class NewtonFit(Fit):
-    """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
+    """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
     needs: ClassVar[tuple[str, ...]] = (
         "fit_intercept",
@@ -148,12 +147,23 @@ class NewtonFit(Fit):
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
+        theta = problem.zero()
+        if theta.ndim > 1:
+            return theta.size <= _SOFTMAX
         return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
-    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
-        """Sum the Hessian in the parameters over rows, whose predictors are m."""
-        scaled = _scale_rows(block, np.sqrt(_weigh(self.loss.curvature(m, labels), kept)))
-        return to_dense(scaled.T @ scaled)
+    def hessian(self, block: Rows, bends: Array, kept: Array) -> Array:
+        """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
+        if bends.ndim == 1:
+            scaled = _scale_rows(block, np.sqrt(_weigh(bends, kept)))
+            return to_dense(scaled.T @ scaled)
+        k, p = bends.shape[1], block.shape[1]
+        hessian = np.empty((k, p, k, p))
+        for one in range(k):
+            for two in range(one + 1):
+                part = to_dense(block.T @ _scale_rows(block, _weigh(bends[:, one, two], kept)))
+                hessian[one, :, two], hessian[two, :, one] = part, part.T
+        return hessian.reshape(k * p, k * p)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, predictor by predictor."""
@@ -164,7 +174,8 @@ class NewtonFit(Fit):
             with ignore_overflow():
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
-                return (block.T @ pull.T).T.ravel(), self.hessian(block, m, labels, kept[chunk])
+                hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
+                return (block.T @ pull.T).T.ravel(), hessian
 
         gradient, hessian = sum_over_chunks(work, len(kept), self.chunk_rows)
         return gradient, hessian
@@ -207,30 +218,9 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.losses(theta)
+            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
-
-
-class SoftmaxFit(NewtonFit):
-    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
-
-    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "n_classes")
-
-    @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        return problem.zero().size <= _SOFTMAX
-
-    def hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> Array:
-        shares = softmax(m, axis=1)
-        k, p = shares.shape[1], block.shape[1]
-        hessian = np.empty((k, p, k, p))
-        for one in range(k):
-            for two in range(one + 1):
-                weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
-                part = to_dense(block.T @ _scale_rows(block, weights))
-                hessian[one, :, two], hessian[two, :, one] = part, part.T
-        return hessian.reshape(k * p, k * p)
 
 
 def _weigh(values: Array, kept: Array) -> Array:

@@ -287,12 +287,10 @@ def _best(runs: list[Run]) -> Run:
 
 
 def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
-    """Return whether ``theta``, unrefined, beats the best run: then outliers misled the start from zero.
-
-    Penalties are left out: where they are large, ``theta`` has yet to be shrunk.
-    """
+    """Return whether ``theta`` beats the best run, without the penalty, by which it has yet to be shrunk."""
+    fitted = best.objective - problem.penalty(best.theta)
     with ignore_overflow():
-        return problem.cost(theta) < CLEARLY * (best.objective - problem.penalty(best.theta))
+        return replace(problem, ridge=0.0).at(theta).objective < CLEARLY * fitted
 
 
 def _refuse_overflow(problem: Problem, run: Run) -> None:
@@ -300,7 +298,7 @@ def _refuse_overflow(problem: Problem, run: Run) -> None:
     if len(run.history) > 1 or run.theta.any() or not problem.loss.has_predictors:
         return
     with ignore_overflow():
-        rows = problem.X[problem.kept(problem.losses(run.theta)) > 0].astype(np.float64)
+        rows = problem.X[problem.at(run.theta).kept > 0].astype(np.float64)
         overflows = not np.isfinite((rows**2).sum())
     if overflows:
         raise ValueError(
@@ -337,8 +335,7 @@ def warn_of(
 
 def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
     points = problem.points
-    losses = problem.loss.values(run.theta, points.X, points.y)
-    _, _, kept, objective = problem.at(run.theta, losses)
+    _, losses, kept, objective = problem.at(run.theta)
     if not np.isfinite(objective):
         raise ValueError(
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "

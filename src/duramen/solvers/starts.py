@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 
 from duramen.arrays import Array, draw_distinct_rows, draw_rows, generator, spawn
 from duramen.losses.base import Anchor, Loss, distance, ignore_overflow, lengths
-from duramen.losses.centres import least_two, squared_differences
+from duramen.losses.centres import least_two
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate
@@ -75,11 +75,9 @@ def _aside(problem: Problem, size: float) -> float:
 
 
 class Effort(NamedTuple):
-    """How many subsets to fit, how many of the best to refine, and how far.
+    """Fit subsets until one is clean but for a chance of ``log_doubt``, at most ``columns`` over their size.
 
-    Enough subsets are fitted for a clean one, but for a chance with this logarithm, and at most ``columns``
-    over the number of parameters, since that is what they cost. Those that come within ``near`` times the
-    objective from zero in a few iterations are refined to the end.
+    The best are ``refined``, to the end if they come ``near`` the objective from zero in a few iterations.
     """
 
     columns: float
@@ -121,10 +119,9 @@ def damped_start(problem: Problem) -> Array:
 
 
 def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
-    """Weigh points by how far they lie from the middle (sparse ones: from zero), in column spreads.
+    """Return the half of the weight nearest to the middle, and all weight, less of it the farther beyond.
 
-    Return the half of the weight that lies nearest, which does not exceed the usual distance, and all weight,
-    less of it the farther beyond. If the usual distance is zero, it is the least other distance.
+    Distances are in column spreads, of sparse points from zero.
     """
     points, X, units = part.points, part.X, part.frame.units[: part.points.n_columns]
     with ignore_overflow():
@@ -155,19 +152,16 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
     for number in range(int(min(most, np.ceil(effort.log_doubt / math.log1p(-clean))))):
         # small ones are more often clean, larger ones less noisy
         rows = draw_distinct_rows(points.weights, (p + 1) * (1 + number % 2), rng)
-        theta = _fit_weights(part, points.weights, rows)
-        fits.append(part.at(theta, part.losses(theta)))
+        fits.append(part.at(_fit_weights(part, points.weights, rows)))
     return [iterate.theta for iterate in sorted(fits, key=_objective)[: effort.refined]]
 
 
 def _shrink(part: Problem) -> Problem:
-    """Add a ridge, in units of each column's spread, that counts as a small share of all the data.
-
-    A column that is constant in the sample has a spread too: without a ridge it would share the intercept's
-    part, and be wrong where it varies.
-    """
+    """Add a ridge in units of each column's spread, also for columns that are constant in the sample only."""
     loss: Any = part.loss
-    curvature = float(part.points.weights @ loss.curvature_at_zero(part.y))
+    labels = loss.encode_labels(part.y, np.float64)
+    bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
+    curvature = float(part.points.weights @ bends.reshape(len(labels), -1)[:, 0])
     frame = Coordinates.of(part)
     ridge = _SHRINKAGE * curvature / frame.units**2
     if loss.fit_intercept:
@@ -219,10 +213,7 @@ class Seeding:
         return run.theta
 
     def _grow(self, cap: float) -> tuple[Array, Array]:
-        """Add centres one by one: of a few points drawn by their capped cost, the one that leaves the least.
-
-        Return the centres, and the cost of every point under its cheapest.
-        """
+        """Add centres, each the best of a few points drawn by their capped cost; also return all costs."""
         centres = self._draw(np.ones(len(self.weights)), 1)
         least = self._costs(centres)[0]
         while len(centres) < self.k:
@@ -233,11 +224,7 @@ class Seeding:
         return centres, least
 
     def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
-        """Find the centre whose replacement leaves the least trimmed cost.
-
-        ``first`` is the cheapest centre of each point, ``cost`` its cost, ``second`` that of the next, and
-        ``new`` that of the new one.
-        """
+        """Find which centre to replace, from each point's cheapest, its cost, the next and the new cost."""
         least, without = np.minimum(cost, new), np.minimum(second, new)
         left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
         return int(np.argmin(left))
@@ -247,13 +234,10 @@ class Seeding:
 
     def _costs(self, centres: Array) -> Array:
         """Compute the cost of every point under each of several centres alone: (q, n)."""
-        if not hasattr(self.loss, "height"):
-            one = self.loss.of_one_centre()
-            return np.array([one.values(centre[None], self.X) for centre in centres], dtype=np.float64)
         costs = np.empty((len(centres), len(self.X)))
 
         def work(chunk: slice) -> None:
-            costs[:, chunk] = self.loss.height(squared_differences(self.X[chunk], centres))
+            costs[:, chunk] = self.loss.costs(self.X[chunk], centres)
 
         with ignore_overflow():
             for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
@@ -269,7 +253,7 @@ class Seeding:
     def _centres_at(self, rows: Array) -> Array:
         """Make centres (q, d) from data points, moved off the edge of the domain where the loss has one."""
         centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
-        edge = self.loss.outside(centres).any(axis=1)
+        edge = (self.loss.inside(centres) != centres).any(axis=1)
         if edge.any():
             mean = np.average(self.X, axis=0, weights=self.weights)
             centres[edge] = self.loss.inside(0.9 * centres[edge] + 0.1 * mean)
@@ -297,18 +281,14 @@ def check_init(problem: Problem, init: Any) -> Any:
         if init not in names:
             raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
     elif init is not None:
-        return loss.check_parameters(init, n_columns, "init").astype(np.float64)
+        return loss.check_parameters(init, n_columns, "init")
     elif loss.parameter_shape(n_columns) is None:
         raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
     return init
 
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
-    """Choose where start ``number`` begins, for an init that :func:`check_init` returned.
-
-    Centres are found in a sample and refined there; the plain seedings see all points and are not refined.
-    Linear losses begin at zero unless a subset does clearly better; later starts always begin at subsets.
-    """
+    """Choose where start ``number`` begins, for an init that :func:`check_init` returned."""
     loss, name = problem.loss, init if isinstance(init, str) else None
     is_given = init is not None and name is None
     if is_given and number == 0:
@@ -335,8 +315,15 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
     return draw_sample(problem, size, rng) if len(problem.points) > 2 * size else problem
 
 
+@one_blas_thread()
 def find_anchor(
-    points: WeightedPoints, loss: Loss, n_outliers: float = 0, random_state: Any = None, *, init: Any = None
+    points: WeightedPoints,
+    loss: Loss,
+    n_outliers: float = 0,
+    random_state: Any = None,
+    *,
+    init: Any = None,
+    n_rows: int | None = None,
 ) -> Anchor:
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
@@ -352,6 +339,8 @@ def find_anchor(
         As in :func:`duramen.solve`.
     init : array, optional
         Where to start; needed for a loss without ``parameter_shape``.
+    n_rows : int, optional
+        The number of rows, if the points are a sample of them.
 
     Returns
     -------
@@ -367,20 +356,6 @@ def find_anchor(
     >>> [0.0, 0.0] in dm.Ball(anchor.theta[0], 0.3)
     True
     """
-    return _find_anchor(points, loss, n_outliers, random_state, init=init)
-
-
-@one_blas_thread()
-def _find_anchor(
-    points: WeightedPoints,
-    loss: Loss,
-    n_outliers: float,
-    random_state: Any,
-    *,
-    init: Any = None,
-    n_rows: int | None = None,
-) -> Anchor:
-    """Find an anchor, on points that may be a sample of ``n_rows``."""
     problem = problem_of(points, loss, n_outliers)
     if isinstance(init, str):
         raise TypeError(f"init={init!r} must be a theta for find_anchor, not a name; or leave it out")
