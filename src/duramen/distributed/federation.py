@@ -191,7 +191,7 @@ def _alike(one: Any, other: Any) -> bool:
 def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
     """Return the slots of the points that the pass may suspect, the largest loss first."""
     parts, enough, before = [np.empty(0, dtype=np.int64)], view.suspected * (1 + _MARGIN), 0.0
-    for part in here.table.order.from_place(np.inf, 2**63, up=False):
+    for part in here.order.from_place(np.inf, 2**63, up=False):
         sums = np.cumsum(np.append(before, slots.weights[part]))
         takes = (sums[:-1] < enough) & (here.scores.losses[part] >= view.floor)
         parts.append(part[takes])

@@ -137,7 +137,7 @@ def restore(
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``order`` are the ids in the order of a tree.
     """
-    layout, dyn._core, dyn._solution = saved["gate"], None, None
+    layout, dyn._solution = saved["gate"], None
     validator = RowValidator(dyn.loss, **(layout or {}))
     state = State(dyn._settings, validator, saved["n_outliers"], saved["next_id"])
     if layout is None:

@@ -69,6 +69,7 @@ class State:
         self.try_at = self.needed
         self.consistent = True
         self.version = 0  # counts changes, including those of the anchor
+        self.core: Coreset | None = None  # the latest coreset, until something changes
 
     @property
     def anchor(self) -> Anchor | None:
@@ -100,6 +101,7 @@ class State:
                 raise ValueError("weights add up to infinity; scale them down")
         self.consistent = False
         self.version += 1
+        self.core = None  # it may hold what is deleted
 
     # the paper's operations
 
@@ -117,7 +119,7 @@ class State:
         else:
             try_at = self._first_try(points)
             if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
-                shared = {id(one): one for one in (self.settings, self.settings.loss)}
+                shared = {id(one): one for one in (self.settings, self.settings.loss, self.core)}
                 state = copy.deepcopy(self, shared)
             state._begin(new.weights)
             state._insert_first(points, try_at)
@@ -155,7 +157,8 @@ class State:
         self._begin()
         self.n_outliers = n_outliers
         if candidates is not None:
-            candidates.set_outliers(n_outliers)
+            candidates.n_outliers = n_outliers
+            candidates.settle()
         self.consistent = True
 
     def _score(self, new: ValidRows) -> dict[str, Array] | None:
@@ -254,13 +257,18 @@ class State:
 
     def _score_all(self, view: View, *, at_once: bool = False) -> None:
         """Score all points in a view; the old candidates stay until the new ones are complete."""
+        self.candidates = found = self._scored(view, at_once=at_once)
+        self.total, self.core = found.total, None
+
+    def _scored(self, view: View, *, at_once: bool = True) -> LiveCandidates:
+        """Return candidates of all points; in a tree they are in any order if they are added at once."""
         slots, there = self.slots, self.slots.in_use()
         found = LiveCandidates(slots, view, self.settings, self.n_outliers, slots.points(there[:1]))
         for start in range(0, len(there), _BLOCK):
             block = there[start : start + _BLOCK]
             found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
         found.add(there, at_once=at_once)
-        self.candidates, self.total = found, found.total
+        return found
 
     @property
     def _n_weighted(self) -> int:
@@ -306,7 +314,12 @@ class State:
             self._move_to(view, sample.ids if uses_sample else sample.ids[:0])
 
     def coreset(self) -> Coreset:
-        """Build the coreset of the points: all of them, while there is no anchor."""
+        """Build the coreset of the points, unless it is there: all of them, while there is no anchor."""
+        if self.core is None:
+            self.core = self._choose()
+        return self.core
+
+    def _choose(self) -> Coreset:
         candidates, columns = self.current_candidates(), self.validator.columns
         slots, total, z = self.slots, self.total.values, self.n_outliers
         if not total:
@@ -325,5 +338,4 @@ class State:
         assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
         assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
-            candidates.check()
-            assert candidates.n_points == self._n_weighted, "2: the candidates are other points"
+            candidates.check(self._scored(candidates.view))
