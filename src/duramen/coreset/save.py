@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib.metadata import version
@@ -56,14 +56,14 @@ class LossMismatchError(ValueError):
     """The loss passed does not fit the file, or one is needed and none was passed."""
 
 
-def loss_state(loss: Loss) -> dict[str, Any]:
-    """Return a loss in JSON types: a built-in one completely, of a custom one only its repr."""
-    name = type(loss).__name__
-    if _BUILT_IN.get(name) is type(loss):
+def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> dict[str, Any]:
+    """Return a loss, or a sampler, in JSON types: a built-in one completely, of a custom one only its repr."""
+    kind: Any = type(thing)
+    if built_in.get(kind.__name__) is kind:
         with suppress(ValueError):
-            state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
-            return {"class": name, "fields": state}
-    return {"class": None, "repr": short_repr(loss)}
+            state = {one.name: _field_state(getattr(thing, one.name)) for one in fields(kind)}
+            return {"class": kind.__name__, "fields": state}
+    return {"class": None, "repr": short_repr(thing)}
 
 
 def _field_state(value: Any) -> Any:
@@ -140,7 +140,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
-        "loss": loss_state(core.loss),
+        "loss": state_of(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": None if core.columns is None else list(map(str, core.columns)),
         **scalars,

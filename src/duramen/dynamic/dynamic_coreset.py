@@ -231,7 +231,9 @@ class DynamicCoreset:
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor needs; None until rows show how many columns there are."""
-        return self._state.needed if self._state.validator.n_columns else None
+        if not self._state.validator.n_columns:
+            return None
+        return self._state.needed if self._settings.given is None else self.size + 1
 
     @property
     def solution(self) -> Solution | None:

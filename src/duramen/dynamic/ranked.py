@@ -9,7 +9,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import SAMPLERS, View, rank_points, refuse_infinite
+from duramen.coreset.view import SAMPLERS, View, rank_points
 from duramen.dynamic.rows import Columns, Slots, moderate
 from duramen.dynamic.sorted_list import Ordered
 from duramen.parallel import for_each_chunk
@@ -129,7 +129,9 @@ class Ranked:
 
     def strata(self) -> Strata:
         if not self.is_finite:
-            self._refuse_nonfinite()
+            slots = self.slots()
+            wrong = slots[np.isinf(self._scores.ranks[slots])]
+            self._scores.view.score(self._slots.points(wrong))  # raises the error that names one
         numbers = sorted(self._lists)
         counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
         weights = np.array([self._weights[number].values for number in numbers], dtype=np.float64)
@@ -205,13 +207,3 @@ class Ranked:
         for part in parts:
             if part is not totals:
                 totals.absorb(part)
-
-    def _refuse_nonfinite(self) -> None:
-        slots = self.slots()
-        wrong = slots[np.isinf(self._scores.ranks[slots])]
-        first = wrong[np.argmin(self._slots.ids[wrong])]
-        loss, name = self._scores.losses[first], self._slots.ids[first]
-        if not np.isfinite(loss):
-            refuse_infinite(name, loss)
-        sampler = self._scores.view.sampler
-        raise ValueError(f"{sampler!r} gave id {name} no score; scores must be positive numbers")
