@@ -57,12 +57,12 @@ class LossMismatchError(ValueError):
 
 
 def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> dict[str, Any]:
-    """Return a loss, or a sampler, in JSON types: a built-in one completely, of a custom one only its repr."""
-    kind: Any = type(thing)
-    if built_in.get(kind.__name__) is kind:
+    """Return a loss or a sampler in JSON types: a built-in one completely, of a custom one only its repr."""
+    name = type(thing).__name__
+    if built_in.get(name) is type(thing):
         with suppress(ValueError):
-            state = {one.name: _field_state(getattr(thing, one.name)) for one in fields(kind)}
-            return {"class": kind.__name__, "fields": state}
+            names = [one.name for one in fields(thing)]  # type: ignore[arg-type]
+            return {"class": name, "fields": {key: _field_state(getattr(thing, key)) for key in names}}
     return {"class": None, "repr": short_repr(thing)}
 
 
