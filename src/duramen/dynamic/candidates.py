@@ -222,16 +222,14 @@ class LiveCandidates:
         if self.scores.ranks is not None:  # not to the last bit: shapes affect rounding
             ranks = self.scores.ranks[there], fresh.scores.ranks[there]
             assert np.isclose(*ranks, rtol=1e-9, atol=0).all(), "1: a point has the wrong rank"
-        n_suspected = fresh.n_suspected
-        assert self.n_suspected == n_suspected, f"3: n_suspected is {self.n_suspected}, not {n_suspected}"
-        assert self.edge == fresh.edge, f"2: the edge is at {self.edge}, not {fresh.edge}"
-        assert self.above.values == fresh.above.values, "3: the weight above the edge is wrong"
-        assert self._edge_weight == fresh._edge_weight, "2: the weight of the point at the edge is wrong"
-        suspects, others = self.suspects(), fresh.suspects()
-        assert same(suspects.rows, others.rows), "4: suspects are not those of now"
-        assert same(suspects.weights, others.weights), "4: a suspect has another weight"
-        inner = np.sort(self.engine.slots()), np.sort(fresh.engine.slots())
-        assert same(*inner), "5: the engine holds other points"
+        for number, name in ((3, "n_suspected"), (2, "edge"), (3, "above"), (2, "_edge_weight")):
+            mine, other = getattr(self, name), getattr(fresh, name)
+            assert mine == other, f"{number}: {name} is {mine}, not {other}"
+        for part in ("rows", "weights"):
+            mine, other = getattr(self.suspects(), part), getattr(fresh.suspects(), part)
+            assert same(mine, other), f"4: the {part} of the suspects are not those of now"
+        mine, other = np.sort(self.engine.slots()), np.sort(fresh.engine.slots())
+        assert same(mine, other), "5: the engine holds other points"
         self.engine.check()
 
 

@@ -566,13 +566,9 @@ def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
             f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
-    given = {name: value for name, value in shape.items() if value is not None}
-    text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
+    given = [check_count(name, value) for name, value in shape.items() if value is not None]
     tree = engine == "tree" or not ranked
-    if given and not tree:
-        raise TypeError(f"{text} need the tree engine; pass engine='tree'")
-    if len(given) > 1:
-        raise ValueError(f"{text} both determine the size of a bucket; pass one of them, or neither")
-    for name, value in given.items():
-        check_count(name, value)
+    if len(given) > (1 if tree else 0):
+        text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
+        raise TypeError(f"{text}: pass engine='tree', which takes one of them, or neither")
     return tree

@@ -85,10 +85,9 @@ class State:
     def current_candidates(self) -> LiveCandidates | None:
         """Return the candidates, with every point scored; None before there is an anchor."""
         if self.waiting and self.candidates is not None:
-            slots, consistent = np.array(list(self.waiting)), self.consistent
+            slots = np.array(list(self.waiting))
             scored = self.candidates.scores.score(self.slots.points(slots))
-            self.consistent = False
-            self.waiting = {}
+            consistent, self.consistent, self.waiting = self.consistent, False, {}
             self.candidates.add(slots, scored)
             self.consistent = consistent
         return self.candidates

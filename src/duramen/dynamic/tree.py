@@ -74,9 +74,6 @@ class Tree:
     def __len__(self) -> int:
         return len(self.order)
 
-    def __repr__(self) -> str:
-        return f"Tree: {len(self):,} points in {self._n_buckets:,} buckets of {self.bucket_size:,}"
-
     @property
     def _n_buckets(self) -> int:
         return -(-len(self) // self.bucket_size)
