@@ -209,8 +209,7 @@ class LiveCandidates:
 
     @property
     def nbytes(self) -> int:
-        own = sum(column.nbytes for column in self.scores.columns.values())
-        return own + self.order.nbytes + self.engine.nbytes
+        return self.scores.size + self.order.nbytes + self.engine.nbytes
 
     def check(self, fresh: LiveCandidates) -> None:
         """Raise AssertionError, naming the invariant, unless all is as in those that were just made."""

@@ -77,6 +77,9 @@ class Ordered:
         """Add or remove entries one by one, if they are few; return whether they were."""
         if len(slots) > _FEW_PER_CHUNK * len(self._slots):
             return False
+        if len(slots) == 1:  # numbers are faster
+            change(keys.item(), slots.item())
+            return True
         for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
             change(key, slot)
         return True

@@ -209,18 +209,12 @@ class State:
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
         self.current_candidates()
-        n, total, z = self._n_weighted, self.total.values, self.n_outliers
+        n, total = self._n_weighted, self.total.values
         if not n:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
             )
-        z = z if z >= 1 else z * total
-        if z >= total:
-            raise ValueError(
-                f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
-                "can be found; insert more rows, or set_outliers"
-            )
-        sample = self._sample()
+        z, sample = outlier_weight(self.n_outliers, total), self._sample()
         view = find_view(replace(self.settings, given=given), sample, z, total, n)
         uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
         known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
