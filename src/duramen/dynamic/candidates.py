@@ -54,7 +54,7 @@ class LiveCandidates:
             Scores(view, probe)  # refuses scores that would be refused when a node is built
             view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
         self._slots, self.view, self.n_outliers = slots, view, n_outliers
-        self.scores = Scores(view, probe)
+        self.scores, self._rule = Scores(view, probe), settings.by_size
         self.order = Ordered(slots)
         self.total, self.above = ExactSums(), ExactSums()  # the weight of all points, and above the edge
         self.n_suspected = 0
@@ -63,7 +63,7 @@ class LiveCandidates:
         self.engine: Any = Ranked(slots, self.scores)
         if settings.tree:
             shape = settings.bucket_size, settings.height
-            self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
+            self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)
 
     def add(self, slots: Array, scored: dict[str, Array] | None = None, *, at_once: bool = False) -> None:
         """Add points that are in their slots, as are their scores unless they are given."""
@@ -103,8 +103,7 @@ class LiveCandidates:
     def settle(self) -> None:
         """Move the edge to where it must be now, and the points that it passes to the other side."""
         total, z = self.total.values, self.n_outliers
-        rule = self.view.settings.by_size
-        weight = min(rule.suspected_of(z if z >= 1 else z * total, total), total)
+        weight = min(self._rule.suspected_of(z if z >= 1 else z * total, total), total)
         above = self.above.values
         if above + self._edge_weight < weight and self.n_suspected < len(self.order):
             self.engine.remove(self._suspect(weight))

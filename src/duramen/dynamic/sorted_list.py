@@ -67,6 +67,9 @@ class Ordered:
 
     def remove(self, keys: Array, slots: Array) -> None:
         """Remove slots, which must be there under these keys."""
+        if len(slots) == 1:  # so it is with most, and numbers are faster
+            self._remove_one(keys.item(), slots.item())
+            return
         if self._one_by_one(self._remove_one, keys, slots):
             return
         there = self.slots()
@@ -77,9 +80,6 @@ class Ordered:
         """Add or remove entries one by one, if they are few; return whether they were."""
         if len(slots) > _FEW_PER_CHUNK * len(self._slots):
             return False
-        if len(slots) == 1:  # numbers are faster
-            change(keys.item(), slots.item())
-            return True
         for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
             change(key, slot)
         return True

@@ -132,9 +132,13 @@ class State:
         self._begin()
         self.ids.forget(self.slots.ids[slots])
         self._drop(slots)
-        self._compact()
-        if not len(self.slots):  # no trace of them is left
+        n = len(self.slots)
+        if not n:  # no trace of them is left
             self.validator.classes = frozenset()
+        if self.slots.extent > max(_SPARSE * n, _SMALL) and not self.settings.tree:  # which refers to slots
+            old, self.slots = self.current_candidates(), self.slots.repacked()
+            if old is not None:
+                self._score_all(old.view)
         self.consistent = True
 
     def update(self, slots: Array, new: ValidRows) -> None:
@@ -195,14 +199,6 @@ class State:
         else:
             self.candidates.remove(slots)
         self.slots.remove(slots)
-
-    def _compact(self) -> None:
-        """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
-        if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
-            return
-        old, self.slots = self.current_candidates(), self.slots.repacked()
-        if old is not None:
-            self._score_all(old.view)
 
     # the anchor
 
