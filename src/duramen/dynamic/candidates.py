@@ -1,8 +1,4 @@
-"""Candidates of a changing table: the paper's table L, and both sides of its edge.
-
-All that depends on the anchor is here. A new anchor means new candidates from
-the same slots, put in place of the old ones when they are complete.
-"""
+"""Candidates of a changing table: all that depends on the anchor. A new anchor means new candidates."""
 
 from __future__ import annotations
 
@@ -89,10 +85,7 @@ class LiveCandidates:
         self.scores.clear(slots)
 
     def _steps(self, slots: Array, at_once: bool = False) -> list[Array]:
-        """Split points of positive weight, for a tree one by one: it depends on their order.
-
-        They are added ``at_once`` where a saved order is restored later.
-        """
+        """Split points of positive weight, for a tree one by one unless its order is restored later."""
         weights = self._slots.weights[slots]
         if np.count_nonzero(weights) < len(slots):
             slots = slots[weights > 0]
@@ -148,15 +141,12 @@ class LiveCandidates:
         return slots
 
     def _release(self, weight: float) -> Array:
-        """Move the edge up past all points that need not be suspected; return them.
-
-        Their weights are subtracted without rounding, as those above may weigh far less.
-        """
+        """Move the edge up past all points that need not be suspected; return them."""
         places = self._from_edge()
         slots = [next(places)]
         for slot in places:
             self._set_edge(slot)
-            self.above.add(-self._edge_weight)
+            self.above.add(-self._edge_weight)  # without rounding: those above may weigh far less
             if self.above.values < _needed(self._edge_weight, weight):
                 break
             slots.append(slot)

@@ -43,13 +43,7 @@ def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
 
 
 def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[str, Any]:
-    """Undo :func:`settings_to_json`: return the arguments of a dynamic coreset, except the seed.
-
-    Raises
-    ------
-    LossMismatchError, TypeError
-        If a custom loss or sampler is needed and not given, or differs.
-    """
+    """Undo :func:`settings_to_json`: return the arguments of a dynamic coreset, except the seed."""
     return {
         **{name: value for name, value in state.items() if name != "seed"},
         "loss": loss_of(state["loss"], loss, "dm.open_store(path, loss=...)"),

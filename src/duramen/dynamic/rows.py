@@ -1,10 +1,7 @@
 """Slots: storage for the rows of a changing table.
 
-A point keeps its slot as long as it exists: its row in a block of rows, its
-label, weight and id in flat columns. A free slot is overwritten with zeros at
-once, and reused by a later point. Blocks never move, so that a table grows
-without a copy of its rows; columns are a few bytes per point and grow by an
-eighth.
+A point keeps its slot: its row in a block of rows, which never moves, its label, weight and id in columns,
+which grow by an eighth. A free slot is overwritten with zeros at once, and reused by a later point.
 """
 
 from __future__ import annotations

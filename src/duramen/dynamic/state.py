@@ -105,11 +105,7 @@ class State:
     # the paper's operations
 
     def insert(self, new: ValidRows, names: Any = None) -> State:
-        """Insert rows; return the state with them.
-
-        Where they are enough for a first anchor it is another state, so that this one
-        has not changed if an error is raised.
-        """
+        """Insert rows; return the state with them, another one where a first anchor may fail."""
         state, points = self, new.points() if self.candidates is None else None
         if points is None:
             scored = self._score(new)
@@ -165,10 +161,7 @@ class State:
         self.consistent = True
 
     def _score(self, new: ValidRows) -> dict[str, Array] | None:
-        """Score points before they are inserted; None if they can wait to be scored with others.
-
-        That is where their order does not matter and scoring never fails, so that the result is the same.
-        """
+        """Score points before they are inserted; None if they can wait, as scoring never fails."""
         assert self.candidates is not None
         scores = self.candidates.scores
         waits = new.moderate and scores.never_fails and not self.settings.tree
@@ -218,10 +211,7 @@ class State:
         self.version += 1
 
     def _sample(self) -> WeightedPoints:
-        """Sample at most 20,000 points of positive weight, in the order of their ids.
-
-        It depends only on the points present: those whose ids have the smallest random numbers.
-        """
+        """Sample at most 20,000 points of positive weight: a function of the points that are present."""
         slots, there = self.slots, self.slots.in_use()
         none = np.empty((len(there), 0))  # rows are copied once they are chosen
         bare = WeightedPoints._from_parts(none, None, slots.weights[there], slots.ids[there])
@@ -270,12 +260,7 @@ class State:
         return 1 if complete else self.try_at
 
     def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
-        """Insert points while there is no anchor; they may complete the ``try_at`` that a first one needs.
-
-        It is found on the points present when the last of those arrives, as
-        if rows came one by one. If none can be found on them (all of one class,
-        say), the next try is at twice as many.
-        """
+        """Insert points; a first anchor is found on the first ``try_at``, as if they came one by one."""
         while len(new) and self.candidates is None:
             steps = self._n_weighted + np.cumsum(new.weights > 0)
             n = int(np.searchsorted(steps, try_at)) + 1

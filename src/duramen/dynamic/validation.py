@@ -63,10 +63,7 @@ class RowValidator:
         return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
-        """Check rows, one for each of ``n_ids`` points if that is given.
-
-        Errors name the row, the value and what to do.
-        """
+        """Check rows, one for each of ``n_ids`` points if that is given."""
         one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
         if one is not None:
             return one
