@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 
+class MismatchError(ValueError):
+    """What was passed does not fit a file, or is missing beside it; the file itself is intact."""
+
+
 def check_place(path: Path) -> Path:
     """Return where a file will be written; refuse a folder, and a file in a folder that does not exist."""
     target = path.resolve()  # the target of a link is replaced, not the link
@@ -49,6 +53,19 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(path: Path, way_out: str, why: str = "") -> Iterator[None]:
+    """Say that a file is damaged after any error but a mismatch, for a reason or that of the error."""
+    try:
+        yield
+    except MismatchError as error:
+        raise ValueError(f"{path} {error}") from None
+    except Exception as error:  # a damaged file may fail in any way
+        missing = f"{error} is missing in its metadata" if isinstance(error, KeyError) else str(error)
+        why = why or missing.partition("\n")[0]
+        raise ValueError(f"{path} is damaged: {why}; copy it again, or {way_out}") from None
 
 
 def checksum(state: Mapping[str, Any], arrays: Iterable[Any] = ()) -> int:

@@ -367,7 +367,7 @@ SOME = ("x0", "duramen:weight", "duramen:id")
 GAPS, OTHER = "has missing values, or is not numeric", r"differs from what was saved \(checksum mismatch\)"
 MISSING = "is damaged: its column '{}' is missing; copy it again"
 NAMED = ["x1", "duramen:weight", "duramen:id", "duramen:y", "duramen:inclusion"]
-LENGTHS = "lists of features and of values differ in length"
+LENGTHS = "is damaged: indices and data should have the same size"
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,8 @@ LENGTHS = "lists of features and of values differ in length"
         ),
         (logistic_core, with_values("duramen:id", lambda v: [v[1], *v[1:]]), "ids must be distinct"),
         (sparse_core, with_values("duramen:features", lambda v: [[1, 2, 3, 4, 5], *v[1:]]), LENGTHS),
-        (sparse_core, with_values("duramen:values", lambda v: [None, *v[1:]]), LENGTHS),
+        (sparse_core, with_values("duramen:values", lambda v: [v[0][:-1], *v[1:]]), LENGTHS),
+        (sparse_core, with_values("duramen:values", lambda v: [None, *v[1:]]), f"'duramen:values' {GAPS}"),
         (sparse_core, without("duramen:values"), MISSING.format("duramen:values")),
     ],
 )

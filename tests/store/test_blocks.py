@@ -20,8 +20,8 @@ EXTREMES = [0.0, -0.0, 1e-40, 3e38, -1 / 3]
 def block_of(rng, n, n_columns=3, dtype=float, labelled=True, ids=None):
     ids = np.unique(rng.integers(-(2**62), 2**62, size=n)) if ids is None else np.array(ids)
     rows, weights = rng.normal(size=(n, n_columns)).astype(dtype), rng.uniform(1, 2, size=n)
-    labels = {"labels": rng.normal(size=n)} if labelled else {}
-    return {"ids": ids, "epochs": rng.integers(5, size=n), "weights": weights, **labels, "rows": rows}
+    labels = {"y": rng.normal(size=n)} if labelled else {}
+    return {"ids": ids, "epochs": rng.integers(5, size=n), "weights": weights, **labels, "X": rows}
 
 
 def assert_same(one, two):
@@ -47,7 +47,7 @@ def test_packing_is_undone_to_the_bit(n, n_columns, single, labelled, seed):
     dtype = np.float32 if single else float
     layout = RowLayout(n_columns, np.dtype(dtype), labelled)
     one = block_of(np.random.default_rng(seed), n, n_columns, dtype, labelled)
-    rows = one["rows"]
+    rows = one["X"]
     rows.flat[: len(EXTREMES)] = np.array(EXTREMES[: rows.size]).astype(dtype)
     content = layout.pack(one)
 
@@ -141,7 +141,7 @@ def test_no_byte_of_a_point_is_on_a_page_that_records_share(tmp_path, n, n_colum
     blocks.add(one)
     connection.close()
     data = path.read_bytes()
-    places = [data.find(part) for part in (one["ids"][:1].tobytes(), one["rows"][-1].tobytes()[-8:])]
+    places = [data.find(part) for part in (one["ids"][:1].tobytes(), one["X"][-1].tobytes()[-8:])]
     assert all(place >= 0 for place in places)
     for page in range(places[0] // PAGE, places[1] // PAGE + 1):
         assert data[PAGE + 5 * (page - 2)] in OVERFLOW

@@ -4,7 +4,9 @@ The files in ``fixtures`` were written once, by :func:`make`, and must never be
 written again: they are what users have. A new format gets a new file.
 """
 
+import contextlib
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 import duramen as dm
 from duramen.store import file as schema
+from tests.store.support import ids_in_tables, left_in_files
 from tests.support import quietly
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -126,6 +129,27 @@ def test_every_format_opens_with_all_that_is_in_it(kept):
         assert len(store) == len(expected["ids"])
         assert store.history[-1].what == "found again"
         store.check()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_version_0_1_copied_into_a_spare_table_is_erased(tmp_path, form):
+    path, secret = tmp_path / "old.duramen", os.urandom(3000).hex()
+    shutil.copyfile(FIXTURES / f"format-{form}.duramen", path)
+    expected = json.loads((FIXTURES / f"format-{form}.json").read_text())
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE IF EXISTS spare")
+        connection.execute(
+            "CREATE TABLE spare (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL)"
+        )
+        connection.execute("INSERT INTO spare VALUES ('spare-state', ?, 7)", [secret])
+    assert left_in_files(tmp_path, [secret.encode()])
+    for _ in range(2):
+        with dm.open_store(path) as store:
+            assert left_in_files(tmp_path, [secret.encode()]) == []
+            assert_holds(store, expected)
+            store.check()
+            store.compact()
+    assert "spare" not in ids_in_tables(path)
 
 
 def test_the_history_of_format_1_begins_with_the_anchor_it_had(old):

@@ -160,7 +160,7 @@ def test_merging_adopts_the_anchor_the_next_id_and_the_columns(path, tmp_path):
     pair.do("merge", other)
     pair.assert_alike()
     assert pair.store.columns == ("a", "b")
-    assert pair.store.history[-1].what == "taken over in a merge"
+    assert pair.store.history[-1].what == "given"
     pair.reopen()
     pair.assert_alike()
     assert_same_anchors(pair.store.anchor, other.anchor)

@@ -1,8 +1,4 @@
-"""The commands ``build``, ``fit``, ``predict``, ``certify`` and ``report``, and what they read and write.
-
-A model is JSON with all that is needed to predict from a file; its fields are listed in
-docs/command-line.md. A checksum detects damage; remove it to edit a model by hand.
-"""
+"""The commands ``build``, ``fit``, ``predict``, ``certify`` and ``report``, and what they read and write."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ from duramen.cli.options import (
 from duramen.cli.output import Fields, Output, bar, fields_of, plain, write
 from duramen.coreset.save import loss_of, state_of
 from duramen.extras import needed
-from duramen.files import checksum, replacing
+from duramen.files import checksum, reading, replacing
 from duramen.io import Encoding, Table, learn_encoding, open_table
 from duramen.io.encoding import category_text
 from duramen.io.formats import is_pattern
@@ -93,11 +89,16 @@ def read_data(
     return TableScan(table, encoding)
 
 
+def open_rows(options: Namespace, loss: Loss, encoding: Encoding | None, columns: Fields) -> TableScan:
+    """Open ``options.data``, with labels as the loss needs them."""
+    return with_labels(read_data(options.data, options.talk, encoding, columns, loss.has_classes), loss)
+
+
 def learn_problem(path: Path, options: Namespace) -> tuple[TableScan, Loss]:
     """Open a table, learn how to encode it, and make the loss, as the options specify."""
     check_loss(options)
-    has_classes = LOSSES[options.loss].has_classes
-    data = read_data(path, options.talk, None, column_settings(options), has_classes)
+    columns, has_classes = column_settings(options), LOSSES[options.loss].has_classes
+    data = read_data(path, options.talk, None, columns, has_classes)
     loss = make_loss(options, data.classes)
     return with_labels(data, loss), loss
 
@@ -114,7 +115,7 @@ def with_labels(data: TableScan, loss: Loss) -> TableScan:
             f"{type(loss).__name__} needs numbers; correct it (decimals take a point), or use a loss for "
             "classes, such as --loss logistic"
         )
-    signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
+    signs = choice.of == "number" and (set(classes) <= {0, 1} or set(classes) <= {-1, 1})
     if not loss.has_classes or (loss.classifies and signs):  # as they are
         return TableScan(table, replace(encoding, label_choice=None))
     if len(classes) != loss.n_classes:
@@ -242,13 +243,8 @@ def read_model(path: Path) -> Model:
     raw = path.read_bytes()
     if _FORMAT.encode() not in raw[:40]:
         raise ValueError(f"{path} is not a model; duramen fit writes models")
-    try:
-        return Model(json.loads(raw.decode()))
-    except KeyError as error:
-        why = f"it has no {error}"
-    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        why = str(error)
-    raise ValueError(f"{path} is damaged or from a newer version: {why}; copy it again, or fit again")
+    with reading(path, "fit again"):
+        return Model(json.loads(raw))
 
 
 # the commands
@@ -434,13 +430,10 @@ def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = 
             "duramen store reanchor for a store"
         )
     if points is None:
-        encoding, columns = encoding_in(core.metadata), column_settings(options)
-        data = read_data(options.data, options.talk, encoding, columns, core.loss.has_classes)
-        data = with_labels(data, core.loss)
+        data = open_rows(options, core.loss, encoding_in(core.metadata), column_settings(options))
         with bar(options.talk, "reading") as shown:
             scan = TableScan(data.table, data.encoding, shown.at_pass)
-            found = scan.passed(dict[int, WeightedPoints], dict.__setitem__)
-        parts = ChainMap(*found)
+            parts = ChainMap(*scan.passed(dict[int, WeightedPoints], dict.__setitem__))
         if not parts:
             raise ValueError(f"{options.data} has no rows")
         points = WeightedPoints.concat([parts[first] for first in sorted(parts)])

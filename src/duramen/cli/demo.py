@@ -14,6 +14,7 @@ from duramen import Coreset, LogisticLoss, points, robust_coreset, solve, trimme
 from duramen.arrays import Array
 from duramen.cli.options import command
 from duramen.cli.output import Fields, bar
+from duramen.extras import needed
 from duramen.progress import Bar
 
 _LOSS = LogisticLoss()
@@ -37,7 +38,6 @@ _REACH, _ANGLE = 22.0, math.radians(30)
 _WIDE: Fields = {"lw": 6, "alpha": 0.35}
 _DASHED: Fields = {"lw": 1.8, "ls": "--"}
 _LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
-
 
 _OPTIONS = ("--rows", "--outliers", "--size", "--seed", "--picture")
 
@@ -63,18 +63,18 @@ def demo(options: Namespace) -> Fields:
         shown.at(0.0)
         sample = contaminate(n, share, options.random_state)
         fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
-    drawn = _save_picture(sample, fits, core, picture)
-    where = picture.resolve() if drawn else "needs matplotlib; pip install 'duramen[plot]'"
+    try:
+        _save_picture(sample, fits, core, picture)
+        where = picture.resolve()
+    except ImportError as error:
+        picture, where = None, error
     seconds = time.perf_counter() - start
     options.talk.say(f"{_table(sample, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
-    return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture if drawn else None}
+    return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture}
 
 
 class Contaminated(NamedTuple):
-    """Rows X (n, 20) with labels -1 and 1, and which of them are planted.
-
-    ``directions`` (20, 2) has that of the true log-odds, and the other one that planted rows are moved to.
-    """
+    """Rows X (n, 20), labels -1 and 1, which are planted, and the directions (20, 2) of signal and attack."""
 
     X: Array
     y: Array
@@ -83,11 +83,7 @@ class Contaminated(NamedTuple):
 
 
 def contaminate(n: int, share: float, seed: int) -> Contaminated:
-    """Make ``n`` rows, a share of them (at least one) moved far out and mislabelled.
-
-    Planted rows are rows like any other, all moved by the same vector towards where the true
-    model is most sure of class 1, and labelled -1.
-    """
+    """Make rows, a share of them moved to where the true model is surest of class 1, and labelled -1."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, _COLUMNS))
     directions = np.linalg.qr(rng.normal(size=(_COLUMNS, 2)))[0]
@@ -100,11 +96,7 @@ def contaminate(n: int, share: float, seed: int) -> Contaminated:
 
 
 def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
-    """Fit in five ways, the last with the clean rows only; return facts about each, and the robust coreset.
-
-    Loss and accuracy are those of the clean rows; ``found`` is the share of planted rows among
-    those with the largest losses.
-    """
+    """Fit in five ways, the last with clean rows only; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     X, y, planted, _ = sample
@@ -130,13 +122,12 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         shown.begin(name)
         shown.at(len(fits) / len(ways))
         start = time.perf_counter()
-        one: Fields = {"name": name, "n_rows": n_rows, "theta": fit()}
-        one["seconds"] = time.perf_counter() - start
-        losses = _LOSS.values(one["theta"], X, y)
+        fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
+        losses = _LOSS.values(fitted["theta"], X, y)
         clean, worst = losses[~planted], np.argsort(losses)[-z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        one |= {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
-        fits.append(one)
+        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
+        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality})
     return fits, cores[z]
 
 
@@ -150,18 +141,11 @@ def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 
-def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path: Path) -> bool:
-    """Save the picture; return False if matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(10, 6.8), layout="constrained")
-    axes = figure.subplots()
-    first, second = sample.directions.T @ core.X.T
-    classes = np.where(np.asarray(core.y) < 0, "#d98032", "#3b6fb6")
-    colours = np.where(core.suspected, "#b5179e", classes)
-    axes.scatter(first, second, s=9, c=colours, alpha=0.5, lw=0)
+def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path: Path) -> None:
+    figure = needed("matplotlib.figure", "the picture", "plot").Figure((10, 6.8), layout="constrained")
+    axes, y = figure.subplots(), np.asarray(core.y)
+    colours = np.select([core.suspected, y < 0], ["#b5179e", "#d98032"], "#3b6fb6")
+    axes.scatter(*sample.directions.T @ core.X.T, s=9, c=colours, alpha=0.5, lw=0)
     ends = np.array([-99.0, 99.0])  # of a boundary, along the second direction
     for fit, (colour, look) in zip(fits, _LINES, strict=False):
         across, along = sample.directions.T @ fit["theta"][:-1]
@@ -171,4 +155,3 @@ def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path:
     axes.set(xlim=(-6, 25), ylim=(-8, 18), xlabel="along the true direction", title=title)
     axes.legend(loc="lower right", title="share of the clean rows on the right side of each fit")
     figure.savefig(path, dpi=120, format="png")
-    return True

@@ -57,6 +57,7 @@ _ARGUMENTS = {  # of the library, where an option has another name
     "--starts": "n_starts",
     "--probes": "n_probes",
     "--steps": "ascent_steps",
+    "--from": "source",
 }
 
 
@@ -322,10 +323,7 @@ def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
 
 
 def check_output(options: Namespace) -> None:
-    """Refuse an output that cannot be written, before anything takes time.
-
-    An existing one is refused unless it may be replaced: a command without --force never does.
-    """
+    """Refuse, before anything takes time, an output that cannot be written or may not be replaced."""
     paths = {name: one for name, one in vars(options).items() if isinstance(one, Path)}
     name, suffixes = options.writes
     target = paths.pop(name, None)

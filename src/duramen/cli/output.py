@@ -120,12 +120,7 @@ _pressed, _deferred = threading.Event(), threading.Event()
 
 @contextmanager
 def note_interrupts() -> Iterator[None]:
-    """Record every Ctrl-C, besides raising KeyboardInterrupt as usual.
-
-    Python discards an interrupt that arrives in a destructor or another callback, of which
-    imports have many; :func:`check_interrupt` raises it later. Another handler of
-    the signal stays in place.
-    """
+    """Record every Ctrl-C: Python discards one in a destructor; :func:`check_interrupt` raises it later."""
     _pressed.clear()
     usual, on_main = signal.default_int_handler, threading.current_thread() is threading.main_thread()
     with ExitStack() as stack:

@@ -27,8 +27,7 @@ from duramen.cli.commands import (
     learn_problem,
     names_in,
     open_data,
-    read_data,
-    with_labels,
+    open_rows,
 )
 from duramen.cli.options import (
     Command,
@@ -87,12 +86,12 @@ def init(options: Namespace) -> Fields:
 
     example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
     """
-    source, encoding = getattr(options, "from"), None
-    if source is None:
+    encoding = None
+    if options.source is None:
         check_loss(options)
         loss = make_loss(options, None)
     else:
-        data, loss = learn_problem(source, options)
+        data, loss = learn_problem(options.source, options)
         encoding = data.encoding.to_json()
     asked = {"engine": options.engine, "audit": options.audit, **coreset_settings(options)}
     with open_store(options.store, create=True, loss=loss, **asked) as store, store.transaction():
@@ -125,9 +124,7 @@ def insert(store: Any, options: Namespace) -> Fields:
 
 def _data_for(store: Any, options: Namespace) -> TableScan:
     """Open the file with the store's encoding, or learn one if there is none."""
-    encoding, columns = encoding_in(store.notes), store.notes.get("columns") or {}
-    data = read_data(options.data, options.talk, encoding, columns, store.loss.has_classes)
-    return with_labels(data, store.loss)
+    return open_rows(options, store.loss, encoding_in(store.notes), store.notes.get("columns") or {})
 
 
 def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Fields:

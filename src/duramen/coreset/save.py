@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from duramen import losses
 from duramen.arrays import Array, Rows
 from duramen.coreset.display import OURS, feature_names, short_repr
 from duramen.extras import needed
-from duramen.files import checksum, json_types, replacing
+from duramen.files import MismatchError, checksum, json_types, reading, replacing
 from duramen.losses import Loss
 from duramen.losses.base import Anchor, check_loss
 from duramen.losses.bregman import Divergence, divergence_of
@@ -28,6 +28,7 @@ from duramen.points import WeightedPoints
 FORMAT = 1
 _KEY = b"duramen"
 _KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
+_WAY_OUT = "save the coreset again"
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
 _BUILT_IN: dict[str, type[Loss]] = {
     name: kind for name, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, Loss)
@@ -50,10 +51,6 @@ _SCALARS = {  # the fields beside rows, loss and anchor, with their types
     "calibrated": bool,
     "seed": int,
 }
-
-
-class LossMismatchError(ValueError):
-    """The loss passed does not fit the file, or one is needed and none was passed."""
 
 
 def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> dict[str, Any]:
@@ -82,7 +79,7 @@ def loss_of(
     name = state["class"]
     if name is None:
         if given is None:
-            raise LossMismatchError(
+            raise MismatchError(
                 f"was made with a custom loss, {state['repr']}, which cannot be saved; pass it: {how}"
             )
         return given
@@ -90,7 +87,7 @@ def loss_of(
         raise ValueError(f"its loss {name!r} is unknown")
     saved = _BUILT_IN[name](**state["fields"])
     if given not in (None, saved):
-        raise LossMismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
+        raise MismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
     return saved if given is None else given
 
 
@@ -108,7 +105,7 @@ def anchor_of(state: dict[str, Any] | None) -> Anchor | None:
     """Restore an anchor from its state."""
     if state is None:
         return None
-    frozen = {str(name): _array(part) for name, part in state["frozen"].items()}
+    frozen = {name: _array(part) for name, part in state["frozen"].items()}
     ids = np.array(state["ids"], dtype=np.int64)
     return Anchor(_array(state["theta"]), float(state["radius"]), ids, frozen)
 
@@ -130,7 +127,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     beside = {name: part for name, part in found.items() if part is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
-        scalars["threshold"] = repr(scalars["threshold"])
+        scalars["threshold"] = str(core.threshold)
     state = {
         "format": FORMAT,
         "version": version("duramen"),
@@ -142,9 +139,9 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": state_of(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": None if core.columns is None else list(map(str, core.columns)),
+        "columns": core.columns and [*map(str, core.columns)],
+        "metadata": json_types(metadata, "this metadata"),
         **scalars,
-        **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
     state["crc32"] = _checksum(state, X, beside)
     if is_sparse:
@@ -196,7 +193,7 @@ def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
     raw = source.read_bytes()  # errors of the file system come first, unchanged
     if not raw.startswith(_MAGIC):
         raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
-    with _reading(source):
+    with reading(source, _WAY_OUT):
         # an anchor may be large, but no text in a file is larger than the file
         file = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw))
         table = file.read().combine_chunks()  # into one chunk per column
@@ -206,28 +203,15 @@ def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
             f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
             "and dm.robust_coreset builds a coreset from data"
         )
-    with _reading(source, "its metadata cannot be read as JSON"):
+    with reading(source, _WAY_OUT, "its metadata cannot be read as JSON"):
         state = dict(json.loads(text))
         form = int(state["format"])
     if form > FORMAT:
         raise ValueError(
             f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
         )
-    with _reading(source):
+    with reading(source, _WAY_OUT):
         return _restore(table, state, loss)
-
-
-@contextmanager
-def _reading(source: Path, why: str = "") -> Iterator[None]:
-    """Say that the file is damaged after any error but that of a loss, for a reason or that of the error."""
-    try:
-        yield
-    except LossMismatchError as error:
-        raise ValueError(f"{source} {error}") from None
-    except Exception as error:  # a damaged file may fail in any way
-        missing = f"{error} is missing in its metadata" if isinstance(error, KeyError) else str(error)
-        why = why or missing.partition("\n")[0]
-        raise ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again") from None
 
 
 def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
@@ -250,7 +234,7 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
     shape = known.parameter_shape(points.n_columns)
     if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise LossMismatchError(
+        raise MismatchError(
             f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
             f"shape {tuple(shape)}; pass the loss that the coreset was made with"
         )
@@ -259,37 +243,27 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
         **found,
         "loss": known,
         "anchor": anchor,
-        "columns": None if state["columns"] is None else tuple(map(str, state["columns"])),
+        "columns": state["columns"] and tuple(map(str, state["columns"])),
         "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     }
 
 
 def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
-    features, values = (_column(table, OURS + name) for name in ("features", "values"))
-    if not features.offsets.equals(values.offsets):
-        raise ValueError("its lists of features and of values differ in length")
-    starts = np.asarray(features.offsets).astype(state["index_type"])
-    indices = _flat(features.flatten(), OURS + "features", state["index_type"])
-    data = _flat(values.flatten(), OURS + "values", state["types"]["X"])
+    indices = _numbers(table, OURS + "features", state["index_type"])
+    data = _numbers(table, OURS + "values", state["types"]["X"])
+    starts = np.asarray(table[OURS + "features"].chunk(0).offsets).astype(state["index_type"])
     rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
     rows.check_format(full_check=True)
     return rows
 
 
-def _column(table: Any, name: str) -> Any:
+def _numbers(table: Any, name: str, dtype: Any) -> Array:
+    """Return a column of numbers, or of lists of them one after the other, in a dtype."""
     if name not in table.column_names:
         raise ValueError(f"its column {name!r} is missing")
-    return table[name].chunk(0)
-
-
-def _numbers(table: Any, name: str, dtype: Any) -> Array:
-    return _flat(_column(table, name), name, dtype)
-
-
-def _flat(column: Any, name: str, dtype: Any) -> Array:
-    """Return an Arrow array of numbers in a dtype."""
-    values = np.asarray(column)
+    column = table[name].chunk(0)
+    values = np.asarray(column.flatten() if hasattr(column, "offsets") else column)
     if column.null_count or values.dtype.kind not in "biuf":
         raise ValueError(f"its column {name!r} has missing values, or is not numeric")
     with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it

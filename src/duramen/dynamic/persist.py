@@ -118,7 +118,7 @@ def restore(
 ) -> None:
     """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
-    Points come in blocks, in columns; their ``epochs`` are whether they changed since the anchor.
+    Points come in blocks: the fields of ``WeightedPoints``, with ``epochs``: changed since the anchor or not.
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``order`` are the ids in the order of a tree.
     """
@@ -131,7 +131,7 @@ def restore(
     validator.classes = frozenset(saved["classes"])
     vars(state).update({name: saved[name] for name in _PLAIN})
     parts = (
-        (ValidRows(block["rows"], block.get("labels"), block["weights"], ids=block["ids"]), block["epochs"])
+        (ValidRows(block["X"], block.get("y"), block["weights"], ids=block["ids"]), block["epochs"])
         for block in blocks
     )
     state.slots.load(n, parts)

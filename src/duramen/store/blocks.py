@@ -22,7 +22,7 @@ _SIX_BYTES = 1 << 40  # a number that SQLite stores in six bytes
 _MASK = (1 << 62) - 1
 
 Block = dict[str, Array]
-"""Points in columns: ids, epochs (how many anchors preceded each), weights, labels if there are any, rows."""
+"""Points in columns: ids, epochs (how many anchors preceded each), weights, y if they have labels, X."""
 
 
 @final
@@ -31,8 +31,8 @@ class RowLayout:
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
         columns: list[Any] = [("ids", "<i8"), ("epochs", "<i8"), ("weights", "<f8")]
-        columns += [("labels", "<f8")] * labelled
-        columns += [("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))]
+        columns += [("y", "<f8")] * labelled
+        columns += [("X", np.dtype(dtype).newbyteorder("<"), (n_columns,))]
         self._row = np.dtype(columns)
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row.itemsize))
 

@@ -43,7 +43,11 @@ def _way_out(path: Path) -> str:
 
 
 _KNOWN = {  # patterns in SQLite's message, and the error that is raised instead
-    "disk is full": (OSError, errno.ENOSPC, "the disk is full, and nothing was changed; free some space"),
+    "disk is full|SHMSIZE": (
+        OSError,
+        errno.ENOSPC,
+        "the disk is full, and nothing was changed; free some space",
+    ),
     "read-?only|unable to open": (
         PermissionError,
         errno.EACCES,
@@ -56,15 +60,14 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
 
 def _translate(path: Path, error: Exception) -> OSError | ValueError:
-    no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
-    text = "disk is full" if no_space else str(error)
+    text = f"{error} {getattr(error, 'sqlite_errorname', '')}"
     for pattern, (kind, number, message) in _KNOWN.items():
         if re.search(pattern, text):
             return kind(number, message, str(path))
     if "not a database" in text:
         problem = "is not a store, or its first page is damaged; check the path"
         return DamagedStoreError(f"{path} {problem}, {_way_out(path)}")
-    return damaged(path, text)
+    return damaged(path, str(error))
 
 
 @contextmanager

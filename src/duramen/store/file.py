@@ -36,23 +36,15 @@ Values: TypeAlias = dict[str, Any]  # by name
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
 
-def has_log(path: Path) -> bool:
-    """Return whether there is a log with content: the file is in use, or a writer crashed."""
-    log = path.with_name(f"{path.name}-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
 def _connect_reader(path: Path) -> Connection:
-    """Open for reading; in a folder that is not writable, as a file that does not change.
-
-    Elsewhere it is opened as if for writing, so that SQLite cleans up after the last user.
-    """
+    """Open for reading; in a folder that is not writable, as a file that does not change."""
     with suppress(OSError):
-        return connect(path, "mode=rw", "query_only = ON")
+        return connect(path, "mode=rw", "query_only = ON")  # SQLite cleans up after the last user
     try:
         return connect(path, "mode=ro", "query_only = ON")
     except OSError:
-        if has_log(path):
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:  # the file is in use, or a writer crashed
             raise
     connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
     connection.immutable = True
@@ -137,16 +129,14 @@ class StoreFile:
         refuse_inherited(path)
         with ExitStack() as stack:
             if read_only:
-                self.log_has_traces = False
                 self._connection = _connect_reader(path)
             else:
                 stack.callback(WriterLock(path).release)
-                self.log_has_traces = has_log(path)  # of what was deleted
                 log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
                 layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
                 self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
             self._release = stack.pop_all().close
-        self.inode = inode(path)
+        self.inode, self.log_has_traces = inode(path), not read_only  # of what was deleted before a crash
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
@@ -170,7 +160,9 @@ class StoreFile:
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
-        self.clear_traces()  # after a crash
+        if not self.read_only:
+            self._connection.run("DROP TABLE IF EXISTS spare")  # copies of metadata, by version 0.1
+        self.clear_traces()
 
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
@@ -236,12 +228,9 @@ class StoreFile:
             self._connection = _connect_reader(self.path)
 
     def pack(self) -> None:
-        """Put points into as few blocks as possible, and erase all traces of deleted records.
-
-        Gaps in old pages may hold copies of them, and are overwritten when the old tables are dropped.
-        """
+        """Put points into as few blocks as possible, and erase all traces of deleted records."""
         self.blocks.join_small(at_least=0)
-        for table, columns in _TABLES.items():
+        for table, columns in _TABLES.items():  # a dropped table is overwritten, with the gaps in its pages
             if table != "blocks":
                 self._connection.run(f"CREATE TABLE rebuilt ({columns})")
                 self._connection.run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
@@ -253,13 +242,10 @@ class StoreFile:
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
     def backup(self, target: Path) -> None:
-        """Copy the last committed state into a new file, which appears once it is complete.
-
-        A separate connection reads one state, whatever is written or undone here in the meantime.
-        """
+        """Copy the last committed state into a new file, which appears once it is complete."""
         self._refuse_moved()
         _refuse_existing(target)
-        source = _connect_reader(self.path)
+        source = _connect_reader(self.path)  # reads one state, whatever is written here in the meantime
         try:
             with closing(source), replacing(target) as file, sqlite_errors(target):
                 Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
@@ -339,10 +325,7 @@ class StoreFile:
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     def read(self) -> tuple[Values, int, Iterator[Block]]:
-        """Read metadata, the number of points, and the points, which are checked while they are read.
-
-        Their ``epochs`` are whether they changed since the anchor.
-        """
+        """Read metadata, the number of points, and points; ``epochs``: changed since the anchor or not."""
         metadata = self.metadata()
         self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
         if gate:

@@ -52,11 +52,7 @@ def now() -> str:
 
 @final
 class WriterLock:
-    """The right to write, held until :meth:`release` or the end of the process, even by ``kill -9``.
-
-    The lock is a file beside the store, with ``-lock`` at the end of its name; it is removed on release.
-    Raises StoreLockedError, naming the holder, if another process holds it.
-    """
+    """The right to write, by a file beside the store, until :meth:`release` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._store, self._path = path, path.with_name(f"{path.name}-lock")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
+from duramen.coreset.save import anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
     UNUSED,
@@ -27,7 +27,7 @@ from duramen.dynamic.persist import (
 )
 from duramen.dynamic.state import State
 from duramen.errors import prefixed
-from duramen.files import check_place, json_types
+from duramen.files import MismatchError, check_place, json_types
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
@@ -80,7 +80,6 @@ class Store(DynamicCoreset):
 
     _closed = _lost_file = False
     _depth, _undone = 0, False  # of transactions; whether the outermost was already undone
-    _origin = "the first"  # of an anchor found on insertion
     _memory: State | None = None
     _metadata: Values
 
@@ -90,7 +89,7 @@ class Store(DynamicCoreset):
             settings = file.metadata()["settings"]
         try:
             known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
-        except (LossMismatchError, TypeError) as error:
+        except (MismatchError, TypeError) as error:
             raise prefixed(f"{file.path} ", error) from None
         super().__init__(**known)
         with self._snapshot():
@@ -207,14 +206,12 @@ class Store(DynamicCoreset):
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
-        self._check_open()
-        return tuple(AnchorEvent(*event) for event in self._metadata["history"])
+        return tuple(AnchorEvent(*event) for event in self._noted("history"))
 
     @property
     def audit(self) -> bool:
         """Whether deletions are recorded."""
-        self._check_open()
-        return bool(self._metadata["audit"])
+        return bool(self._noted("audit"))
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
@@ -226,8 +223,7 @@ class Store(DynamicCoreset):
     @property
     def notes(self) -> Values:
         """A copy of the notes in the store."""
-        self._check_open()
-        return copy.deepcopy(self._metadata["notes"])
+        return copy.deepcopy(self._noted("notes"))
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
@@ -235,8 +231,14 @@ class Store(DynamicCoreset):
             raise TypeError(f"the name of a note must be a string; found {name!r}")
         with self.transaction():
             notes = {**self._metadata["notes"], name: json_types(value, f"the note {name!r}")}
-            self._put("notes", {key: one for key, one in notes.items() if one is not None})
+            if value is None:
+                del notes[name]
+            self._put("notes", notes)
             self._file.log_has_traces = True
+
+    def _noted(self, name: str) -> Any:
+        self._check_open()
+        return self._metadata[name]
 
     def _put(self, name: str, value: Any) -> None:
         """Change metadata, in the file and in memory."""
@@ -257,12 +259,11 @@ class Store(DynamicCoreset):
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
-                self._note_anchor(self._origin, None)
-            state, blocks = self._state, self._file.blocks
-            known = state.validator
-            if not blocks.totals["next_block"]:
-                blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
-            step = _BLOCKS * blocks.layout.capacity
+                self._note_anchor("the first" if self._settings.given is None else "given", None)
+            state, rows = self._state, self._state.validator
+            if not self._file.blocks.totals["next_block"]:
+                self._file.blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
+            step = _BLOCKS * self._file.blocks.layout.capacity
             for start in range(0, len(numbers), step):
                 self._file.add(self._block(numbers[start : start + step]), state.ids.names)
             return numbers
@@ -291,11 +292,7 @@ class Store(DynamicCoreset):
 
     def merge(self, other: DynamicCoreset) -> Store:
         with self._both_locked(other), self.transaction():
-            self._origin = "taken over in a merge"
-            try:
-                super().merge(other)
-            finally:
-                self._origin = "the first"
+            super().merge(other)
             self._put("given", anchor_to_json(self._settings.given))
             return self
 
@@ -421,23 +418,21 @@ class Store(DynamicCoreset):
         state = self._state
         tree: Any = state.tree
         if tree is not None:
-            n, touched = len(tree), tree.touched  # None: it was never written
-            places = [place for place in (range(n) if touched is None else touched) if place < n]
-            slots = np.array([tree.order[place] for place in places], dtype=np.int64)
-            self._file.set_places(np.array(places, dtype=np.int64), state.slots.ids[slots], n)
+            touched = range(len(tree)) if tree.touched is None else tree.touched  # None: it was never written
+            places = np.array([place for place in touched if place < len(tree)], dtype=np.int64)
+            self._file.set_places(places, state.slots.ids[np.asarray(tree.order)[places]], len(tree))
             tree.touched = set()
         self._file.commit(state.sample)
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
-        state = self._sound()
-        slots = state.slots.find(numbers)
-        points = state.slots.points(slots)
-        changed, labels = state.slots.changed[slots], {} if points.y is None else {"labels": points.y}
-        return {"ids": points.ids, "epochs": changed, "weights": points.weights, **labels, "rows": points.X}
+        here = self._sound().slots
+        slots = here.find(numbers)
+        columns = {**vars(here.points(slots)), "epochs": here.changed[slots]}
+        return {name: column for name, column in columns.items() if column is not None}
 
     def _note_anchor(self, what: str, old: Anchor | None) -> None:
-        """Write the anchor, if there is one, which was found or from which all points were scored again."""
+        """Write the anchor, if there is one, from which all points were scored again."""
         anchor = self.anchor
         if anchor is not None:
             moved = None if old is None else distance(old.theta, anchor.theta)
