@@ -61,7 +61,7 @@ def snapshot(dyn):
     dyn.check_invariants()
     if dyn.total_weight > 0:
         dyn.coreset()
-    parts = dyn._parts()
+    parts = {**vars(dyn), "_lock": None}
     settings = parts.pop("_settings")  # which may be replaced by the same ones
     return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
 
@@ -161,7 +161,7 @@ def view_of(dyn):
 def suspects_of(dyn):
     """Read the ids of the suspected from the state."""
     view = view_of(dyn)
-    return set(dyn._state.slots.ids[view.table.suspects().rows].tolist())
+    return set(dyn._state.slots.ids[view.suspects().rows].tolist())
 
 
 class Model:

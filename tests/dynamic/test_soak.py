@@ -39,7 +39,7 @@ def fresh_totals(dyn):
     """Sum what is known of the points that are not suspected, from the definitions; and the absolute values."""
     points, theta = dyn.points(), dyn.anchor.theta
     losses = dyn.loss.values(theta, points.X, points.y)
-    outer = dyn._state.slots.ids[view_of(dyn).table.suspects().rows]
+    outer = dyn._state.slots.ids[view_of(dyn).suspects().rows]
     rows = np.flatnonzero(~np.isin(points.ids, outer) & (points.weights > 0))
     columns = [losses[:, None]]
     if hasattr(dyn.loss, "k"):

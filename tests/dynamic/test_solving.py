@@ -180,8 +180,8 @@ def test_a_count_may_exceed_the_points_while_they_come(engine):
     dyn.delete(dyn.ids[:-50])
     dyn.check_invariants()
     message = r"n_outliers=50(\.0)? is not below the total weight 50"
-    for act, more in ((dyn.coreset, ""), (dyn.reanchor, ", so no anchor can be found")):
-        with pytest.raises(ValueError, match=message + more):
+    for act in (dyn.coreset, dyn.reanchor):
+        with pytest.raises(ValueError, match=message):
             act()
     dyn.set_outliers(10)
     assert dyn.coreset().n_outliers == 10

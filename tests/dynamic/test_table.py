@@ -47,46 +47,59 @@ def test_light_points_behind_one_that_outweighs_rounding():
 
 
 def other_loss(table):
-    table._scores.losses[table.order.slots()[4]] -= 1e-3
+    table.scores.losses[table.order.slots()[4]] -= 1e-3
+
+
+def other_rank(table):
+    table.scores.ranks[table.order.slots()[4]] *= 1 + 1e-6
 
 
 def one_less(table):
     slots = table.order.slots()[2:3]
-    table.order.remove(table._scores.losses[slots], slots)
+    table.order.remove(table.scores.losses[slots], slots)
+
+
+def other_suspect(table):
+    table.suspects().weights[3] = 2.0
 
 
 CORRUPTIONS = [
     (other_loss, "1"),
+    (other_rank, "1"),
     (one_less, "1"),
     (lambda table: vars(table).update(edge=(np.inf, 2**63), n_suspected=0), "3"),
     (lambda table: vars(table).update(edge=(table.edge[0] - 1e-9, table.edge[1])), "2"),
     (lambda table: vars(table).update(n_suspected=table.n_suspected + 1), "3"),
     (lambda table: table.above.add(0.5), "3"),
     (lambda table: vars(table).update(_edge_weight=2.0), "2"),
+    (other_suspect, "4"),
+    (lambda table: vars(table).update(_suspects=table.suspects().__class__(*np.zeros((4, 0)))), "4"),
+    (lambda table: table.engine.remove(table.engine.slots()[:1]), "5"),
 ]
 
 
 def settled():
-    """Make a table of 40 losses, all of weight one, of which ten are suspected."""
+    """Make candidates of 40 points, all of weight one, of which ten are suspected."""
     dyn = live(0, n_outliers=10, suspects=1, anchor=dm.Anchor(np.eye(4)[0], 1.0), sampler="uniform", size=20)
     dyn.insert(*rows(40))
-    table = view_of(dyn).table
-    table.check(10.0)
-    return table
+    dyn.check_invariants()
+    return dyn, view_of(dyn)
 
 
 @pytest.mark.parametrize("how, number", CORRUPTIONS)
 def test_a_corruption_is_named(how, number):
-    table = settled()
+    dyn, table = settled()
     how(table)
     with pytest.raises(AssertionError, match=f"^{number}: "):
-        table.check(10.0)
+        dyn.check_invariants()
 
 
-def test_too_much_and_too_little_are_seen():
-    for weight, words in ((11.0, "4: too little"), (9.0, "4: too much")):
-        with pytest.raises(AssertionError, match=words):
-            settled().check(weight)
+@pytest.mark.parametrize("n_outliers", [9, 11])
+def test_too_much_and_too_little_are_seen(n_outliers):
+    dyn, _ = settled()
+    dyn._state.n_outliers = n_outliers
+    with pytest.raises(AssertionError, match=f"3: n_suspected is 10, not {n_outliers}"):
+        dyn.check_invariants()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

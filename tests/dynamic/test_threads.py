@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic.candidates import LiveCandidates, LossTable
+from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.rows import Slots
 from tests.dynamic.model import (
@@ -174,7 +174,7 @@ CUTS = {
     "delete many": (Slots.remove, lambda dyn: dyn.delete([3, 4])),
     "update": (LiveCandidates.add, lambda dyn: dyn.update(3, ROW + 1e200)),  # too large to wait
     "look": (LiveCandidates.add, lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
-    "outliers": (LossTable.settle, lambda dyn: dyn.set_outliers(40)),
+    "outliers": (LiveCandidates.settle, lambda dyn: dyn.set_outliers(40)),
     "ids": (Ids.admit, lambda dyn: dyn.insert(*rows(5))),
     "one id": (Ids.admit, lambda dyn: dyn.insert(ROW, 1)),
     "forget ids": (Ids.forget, lambda dyn: dyn.delete([3, 4])),

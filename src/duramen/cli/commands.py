@@ -37,7 +37,7 @@ from duramen.cli.options import (
     refuse_options,
 )
 from duramen.cli.output import Fields, Output, bar, fields_of, plain, write
-from duramen.coreset.save import loss_of, loss_state
+from duramen.coreset.save import loss_of, state_of
 from duramen.extras import needed
 from duramen.files import checksum, reading, replacing
 from duramen.io import Encoding, Table, learn_encoding, open_table
@@ -219,7 +219,7 @@ def model_fields(core: Coreset, solution: Solution, estimate: Estimate, l2: floa
         classes = [-1, 1] if core.loss.classifies and y.min() < 0 else list(range(core.loss.n_classes))
     found = fields_of(solution, "theta", "total_weight", "n_outliers", "objective", "converged", "n_iter")
     return {
-        "loss": loss_state(solution.loss),
+        "loss": state_of(solution.loss),
         "columns": core.columns,
         "classes": classes,
         "l2": l2,

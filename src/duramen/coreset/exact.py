@@ -71,6 +71,8 @@ class ExactSums:
     def values(self) -> Any:
         """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""
         if self._units is None:
+            if self._n is None:
+                return self._high + self._low  # plain floats do not warn
             with np.errstate(over="ignore"):
                 return self._high + self._low
         values = [_rounded(units) for units in self._exact()]

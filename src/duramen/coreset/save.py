@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import version
@@ -52,14 +53,14 @@ _SCALARS = {  # the fields beside rows, loss and anchor, with their types
 }
 
 
-def loss_state(loss: Loss) -> dict[str, Any]:
-    """Return a loss in JSON types: a built-in one completely, of a custom one only its repr."""
-    name = type(loss).__name__
-    if _BUILT_IN.get(name) is type(loss):
+def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> dict[str, Any]:
+    """Return a loss or a sampler in JSON types: a built-in one completely, of a custom one only its repr."""
+    name = type(thing).__name__
+    if built_in.get(name) is type(thing):
         with suppress(ValueError):
-            state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
-            return {"class": name, "fields": state}
-    return {"class": None, "repr": short_repr(loss)}
+            names = [one.name for one in fields(thing)]  # type: ignore[arg-type]
+            return {"class": name, "fields": {key: _field_state(getattr(thing, key)) for key in names}}
+    return {"class": None, "repr": short_repr(thing)}
 
 
 def _field_state(value: Any) -> Any:
@@ -136,7 +137,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
-        "loss": loss_state(core.loss),
+        "loss": state_of(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": core.columns and [*map(str, core.columns)],
         "metadata": json_types(metadata, "this metadata"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -534,14 +534,11 @@ def check_finite(inner: AnchoredPoints) -> None:
     if not np.isfinite(inner.losses).all():
         nonfinite = ~np.isfinite(inner.losses) & (inner.points.weights > 0)
         if nonfinite.any():
-            refuse_infinite(inner.points.ids[nonfinite][0], inner.losses[nonfinite][0])
-
-
-def refuse_infinite(name: Any, loss: Any) -> NoReturn:
-    """Raise ValueError for a point of infinite loss that is not suspected."""
-    raise ValueError(
-        f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or raise n_outliers"
-    )
+            name, loss = inner.points.ids[nonfinite][0], inner.losses[nonfinite][0]
+            raise ValueError(
+                f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or raise "
+                "n_outliers"
+            )
 
 
 def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:

@@ -191,7 +191,7 @@ def _alike(one: Any, other: Any) -> bool:
 def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
     """Return the slots of the points that the pass may suspect, the largest loss first."""
     enough, before, parts = view.suspected * (1 + MARGIN), 0.0, [np.empty(0, dtype=np.int64)]
-    for part in here.table.order.from_place(np.inf, 2**63, up=False):
+    for part in here.order.from_place(np.inf, 2**63, up=False):
         if before >= enough:
             break
         parts.append(part)

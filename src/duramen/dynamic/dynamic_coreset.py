@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import pickle
 import threading
@@ -10,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +27,6 @@ from duramen.solvers.solve import SETTINGS, Solution, solve_quietly, warn_of
 from duramen.solvers.starts import match_centres
 from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _NAME_BYTES = 200  # roughly: a string, its number, and their place in a dictionary
 _MOVED_ON = 0.1  # of the points, or of the outliers: from then on the old solution may be a bad start
@@ -136,7 +132,6 @@ class DynamicCoreset:
         self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, **shape))
         self._lock = threading.RLock()
         self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
-        self._core: tuple[int, Coreset] | None = None
         self._solution: Solution | None = None
         self._solved_at = (0, 0.0)
 
@@ -219,14 +214,14 @@ class DynamicCoreset:
         """The number of suspected outliers."""
         with self._lock:
             candidates = self._state.current_candidates()
-            return 0 if candidates is None else candidates.table.n_suspected
+            return 0 if candidates is None else candidates.n_suspected
 
     @property
     def threshold(self) -> float:
         """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
             candidates = self._state.current_candidates()
-            return math.inf if candidates is None else candidates.table.edge[0]
+            return math.inf if candidates is None else candidates.edge[0]
 
     @property
     def anchor(self) -> Anchor | None:
@@ -313,7 +308,7 @@ class DynamicCoreset:
             new = state.validator.check(X, y, sample_weight)
             numbers, names = state.ids.new(ids, len(new.X), state.slots)
             if len(numbers):
-                self._state, self._core = state.insert(new._replace(ids=numbers), names), None
+                self._state = state.insert(new._replace(ids=numbers), names)
             return numbers
 
     def delete(self, ids: Any) -> None:
@@ -333,7 +328,6 @@ class DynamicCoreset:
             slots = self._find(ids)
             if len(slots):
                 self._sound().delete(slots)
-                self._core = None  # it may hold what was deleted
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         """Replace the rows, labels or weights of points; they keep their ids.
@@ -363,7 +357,6 @@ class DynamicCoreset:
             new = state.validator.check(X, y, weights, len(slots))
             if len(slots):
                 state.update(slots, new)
-                self._core = None
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: a count, or a fraction.
@@ -484,10 +477,7 @@ class DynamicCoreset:
             If there are no points, or no more than may be set aside.
         """
         with self._lock:
-            state = self._nonempty()
-            if self._core is None or self._core[0] != state.version:
-                self._core = (state.version, state.coreset())
-            return self._core[1]
+            return self._nonempty().coreset()
 
     def fit(self, **settings: Any) -> Solution:
         """Solve on the coreset by :func:`duramen.solve`, with its settings, from the latest solution."""
@@ -539,23 +529,10 @@ class DynamicCoreset:
 
     def __getstate__(self) -> bytes:
         with self._lock:  # the whole time: the state must not change while it is pickled
-            return pickle.dumps(self._parts(), protocol=pickle.HIGHEST_PROTOCOL)
+            return pickle.dumps({**vars(self), "_lock": None}, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __setstate__(self, state: bytes) -> None:
-        self.__dict__.update(pickle.loads(state))
-        self._lock = threading.RLock()
-
-    def __copy__(self) -> Self:
-        return copy.deepcopy(self)  # two that share their points would change each other
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = type(self).__new__(type(self))
-        with self._lock:
-            made.__dict__ |= copy.deepcopy(self._parts(), memo) | {"_lock": threading.RLock()}
-        return made
-
-    def _parts(self) -> dict[str, Any]:
-        return {name: part for name, part in self.__dict__.items() if name != "_lock"}
+        vars(self).update(pickle.loads(state), _lock=threading.RLock())
 
     def _sound(self) -> State:
         """Return the state; raise RuntimeError if an operation on it was interrupted."""
@@ -589,13 +566,9 @@ def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
             f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
-    given = {name: value for name, value in shape.items() if value is not None}
-    text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
+    given = [check_count(name, value) for name, value in shape.items() if value is not None]
     tree = engine == "tree" or not ranked
-    if given and not tree:
-        raise TypeError(f"{text} need the tree engine; pass engine='tree'")
-    if len(given) > 1:
-        raise ValueError(f"{text} both determine the size of a bucket; pass one of them, or neither")
-    for name, value in given.items():
-        check_count(name, value)
+    if len(given) > (1 if tree else 0):
+        text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
+        raise TypeError(f"{text}: pass engine='tree', which takes one of them, or neither")
     return tree

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
+from duramen.coreset.save import anchor_of, anchor_state, loss_of, state_of
 from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator, ValidRows
@@ -31,25 +31,19 @@ UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which 
 
 def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert the arguments of a dynamic coreset to JSON types."""
-    settings = dyn._settings
+    settings, sampler = dyn._settings, dyn._settings.sampler
     return {
         **{name: getattr(settings, name) for name in ("calibrate", "bucket_size", "height", "seed")},
         **{name: getattr(settings.by_size, name) for name in ("size", "suspects")},
-        "loss": loss_state(dyn.loss),
+        "loss": state_of(dyn.loss),
         "n_outliers": dyn._state.n_outliers,
-        "sampler": _sampler_to_json(settings.sampler),
+        "sampler": {"name": sampler} if isinstance(sampler, str) else state_of(sampler, _SAMPLERS),
         "engine": dyn.engine,
     }
 
 
 def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[str, Any]:
-    """Undo :func:`settings_to_json`: return the arguments of a dynamic coreset, except the seed.
-
-    Raises
-    ------
-    MismatchError, TypeError
-        If a custom loss or sampler is needed and not given, or differs.
-    """
+    """Undo :func:`settings_to_json`: return the arguments of a dynamic coreset, except the seed."""
     return {
         **{name: value for name, value in state.items() if name != "seed"},
         "loss": loss_of(state["loss"], loss, "dm.open_store(path, loss=...)"),
@@ -71,15 +65,6 @@ def anchor_to_json(given: Any) -> dict[str, Any] | None:
         return None
     kind = "anchor" if isinstance(given, Anchor) else "ball" if isinstance(given, Ball) else "theta"
     return {**anchor_state(as_anchor(given)), "kind": kind}
-
-
-def _sampler_to_json(sampler: Sampler | str) -> dict[str, Any]:
-    if isinstance(sampler, str):
-        return {"name": sampler}
-    kind = type(sampler)
-    if _SAMPLERS.get(kind.__name__) is kind:
-        return {"class": kind.__name__, "fields": dict(vars(sampler))}
-    return {"class": None, "repr": " ".join(repr(sampler).split())[:300]}
 
 
 def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
@@ -137,7 +122,7 @@ def restore(
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``order`` are the ids in the order of a tree.
     """
-    layout, dyn._core, dyn._solution = saved["gate"], None, None
+    layout, dyn._solution = saved["gate"], None
     validator = RowValidator(dyn.loss, **(layout or {}))
     state = State(dyn._settings, validator, saved["n_outliers"], saved["next_id"])
     if layout is None:

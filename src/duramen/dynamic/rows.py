@@ -1,10 +1,7 @@
 """Slots: storage for the rows of a changing table.
 
-A point keeps its slot as long as it exists: its row in a block of rows, its
-label, weight and id in flat columns. A free slot is overwritten with zeros at
-once, and reused by a later point. Blocks never move, so that a table grows
-without a copy of its rows; columns are a few bytes per point and grow by an
-eighth.
+A point keeps its slot: its row in a block of rows, which never moves, its label, weight and id in columns,
+which grow by an eighth. A free slot is overwritten with zeros at once, and reused by a later point.
 """
 
 from __future__ import annotations
@@ -38,6 +35,11 @@ class Columns:
                 self.columns[name] = np.zeros(extent + extent // 8 + 64, dtype=column.dtype)
                 self.columns[name][: len(column)] = column
         vars(self).update(self.columns)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the arrays."""
+        return sum(column.nbytes for column in self.columns.values())
 
     def clear(self, slots: Array) -> None:
         """Overwrite slots with zeros."""
@@ -153,10 +155,9 @@ class Slots(Columns):
     @property
     def nbytes(self) -> int:
         """The bytes of everything but the rows, labels and weights in use."""
-        columns = sum(column.nbytes for column in self.columns.values())
         used = 8 * len(self) * (1 if self.y is None else 2)  # weights and labels
         idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
-        return columns - used + idle + self.index.nbytes + 4 * len(self._free)
+        return self.size - used + idle + self.index.nbytes + 4 * len(self._free)
 
     def check(self) -> None:
         self.index.check()
@@ -187,7 +188,7 @@ class Slots(Columns):
             self._row(slots.item())[:] = 0 if rows is None else rows
             return
         for block, inside, part in self._by_block(slots):
-            block[inside] = 0 if rows is None else rows[part]
+            block[inside] = 0 if rows is None else rows.take(part, axis=0)
 
     def _row(self, slot: int) -> Array:
         """View one row, (1, d)."""
@@ -198,10 +199,9 @@ class Slots(Columns):
         """Yield the blocks that have some of the slots, their places there, and which of them these are."""
         mask = (1 << self._shift) - 1
         numbers = slots >> self._shift
-        order = np.argsort(numbers, kind="stable")
-        for part in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-            if len(part):
-                yield self._blocks[numbers[part[0]]], slots[part] & mask, part
+        for number in np.unique(numbers).tolist():
+            part = np.flatnonzero(numbers == number)
+            yield self._blocks[number], slots[part] & mask, part
 
 
 def moderate(dtype: Any) -> float:

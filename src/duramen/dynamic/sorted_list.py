@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -58,12 +58,7 @@ class Ordered:
 
     def add(self, keys: Array, slots: Array) -> None:
         """Add slots under keys; none may be there."""
-        if len(slots) == 1 and self._slots:
-            self._add_one(keys.item(), slots.item())
-            return
-        if len(slots) <= _FEW_PER_CHUNK * len(self._slots):
-            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                self._add_one(key, slot)
+        if self._one_by_one(self._add_one, keys, slots):
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
@@ -72,17 +67,22 @@ class Ordered:
 
     def remove(self, keys: Array, slots: Array) -> None:
         """Remove slots, which must be there under these keys."""
-        if len(slots) == 1:
+        if len(slots) == 1:  # so it is with most, and numbers are faster
             self._remove_one(keys.item(), slots.item())
             return
-        if len(slots) <= _FEW_PER_CHUNK * len(self._slots):
-            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                self._remove_one(key, slot)
+        if self._one_by_one(self._remove_one, keys, slots):
             return
-        there, stays = self.slots(), np.ones(len(self._named.ids), dtype=bool)
-        stays[slots] = False
-        rest = stays[there]
+        there = self.slots()
+        rest = np.isin(there, slots, invert=True, kind="table")
         self._rebuild(self.keys()[rest], there[rest])
+
+    def _one_by_one(self, change: Callable[[Any, int], None], keys: Array, slots: Array) -> bool:
+        """Add or remove entries one by one, if they are few; return whether they were."""
+        if len(slots) > _FEW_PER_CHUNK * len(self._slots):
+            return False
+        for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+            change(key, slot)
+        return True
 
     def find(self, keys: Array) -> Array:
         """Return the slots of entries with these keys, or -1; for keys that no two entries share."""

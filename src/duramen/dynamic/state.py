@@ -76,6 +76,7 @@ class State:
         self.try_at = self.needed
         self.consistent = True
         self.version = 0  # counts changes, including those of the anchor
+        self.core: Coreset | None = None  # the latest coreset, until something changes
 
     @property
     def anchor(self) -> Anchor | None:
@@ -91,10 +92,9 @@ class State:
     def current_candidates(self) -> LiveCandidates | None:
         """Return the candidates, with every point scored; None before there is an anchor."""
         if self.waiting and self.candidates is not None:
-            slots, consistent = np.array(list(self.waiting)), self.consistent
+            slots = np.array(list(self.waiting))
             scored = self.candidates.scores.score(self.slots.points(slots))
-            self.consistent = False
-            self.waiting = {}
+            consistent, self.consistent, self.waiting = self.consistent, False, {}
             self.candidates.add(slots, scored)
             self.consistent = consistent
         return self.candidates
@@ -107,15 +107,12 @@ class State:
                 raise ValueError("weights add up to infinity; scale them down")
         self.consistent = False
         self.version += 1
+        self.core = None  # it may hold what is deleted
 
     # the paper's operations
 
     def insert(self, new: ValidRows, names: Any = None) -> State:
-        """Insert rows; return the state with them.
-
-        Where they are enough for a first anchor it is another state, so that this one
-        has not changed if an error is raised.
-        """
+        """Insert rows; return the state with them, another one where a first anchor may fail."""
         state, points = self, new.points() if self.candidates is None else None
         if points is None:
             scored = self._score(new)
@@ -124,7 +121,7 @@ class State:
         else:
             try_at = self._first_try(points)
             if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
-                shared = {id(one): one for one in (self.settings, self.settings.loss)}
+                shared = {id(one): one for one in (self.settings, self.settings.loss, self.core)}
                 state = copy.deepcopy(self, shared)
             state._begin(new.weights)
             state._insert_first(points, try_at)
@@ -138,9 +135,13 @@ class State:
         self._begin()
         self.ids.forget(self.slots.ids[slots])
         self._drop(slots)
-        self._compact()
-        if not len(self.slots):  # no trace of them is left
+        n = len(self.slots)
+        if not n:  # no trace of them is left
             self.validator.classes = frozenset()
+        if self.slots.extent > max(_SPARSE * n, _SMALL) and not self.settings.tree:  # which refers to slots
+            old, self.slots = self.current_candidates(), self.slots.repacked()
+            if old is not None:
+                self._score_all(old.view)
         self.consistent = True
 
     def update(self, slots: Array, new: ValidRows) -> None:
@@ -162,14 +163,12 @@ class State:
         self._begin()
         self.n_outliers = n_outliers
         if candidates is not None:
-            candidates.set_outliers(n_outliers)
+            candidates.n_outliers = n_outliers
+            candidates.settle()
         self.consistent = True
 
     def _score(self, new: ValidRows) -> dict[str, Array] | None:
-        """Score points before they are inserted; None if they can wait to be scored with others.
-
-        That is where their order does not matter and scoring never fails, so that the result is the same.
-        """
+        """Score points before they are inserted; None if they can wait, as scoring never fails."""
         assert self.candidates is not None
         scores = self.candidates.scores
         waits = new.moderate and scores.never_fails and not self.settings.tree
@@ -201,31 +200,17 @@ class State:
             self.candidates.remove(slots)
         self.slots.remove(slots)
 
-    def _compact(self) -> None:
-        """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
-        if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
-            return
-        old, self.slots = self.current_candidates(), self.slots.repacked()
-        if old is not None:
-            self._score_all(old.view)
-
     # the anchor
 
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
         self.current_candidates()
-        n, total, z = self._n_weighted, self.total.values, self.n_outliers
+        n, total = self._n_weighted, self.total.values
         if not n:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
             )
-        z = z if z >= 1 else z * total
-        if z >= total:
-            raise ValueError(
-                f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
-                "can be found; insert more rows, or set_outliers"
-            )
-        sample = self._sample()
+        z, sample = outlier_weight(self.n_outliers, total), self._sample()
         view = find_view(replace(self.settings, given=given), sample, z, total, n)
         uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
         known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
@@ -233,10 +218,7 @@ class State:
         self.version += 1
 
     def _sample(self) -> WeightedPoints:
-        """Sample at most 20,000 points of positive weight, in the order of their ids.
-
-        It depends only on the points present: those whose ids have the smallest random numbers.
-        """
+        """Sample at most 20,000 points of positive weight: a function of the points that are present."""
         slots, there = self.slots, self.slots.in_use()
         none = np.empty((len(there), 0))  # rows are copied once they are chosen
         bare = WeightedPoints._from_parts(none, None, slots.weights[there], slots.ids[there])
@@ -260,13 +242,18 @@ class State:
 
     def _score_all(self, view: View, *, at_once: bool = False) -> None:
         """Score all points in a view; the old candidates stay until the new ones are complete."""
+        self.candidates = found = self._scored(view, at_once=at_once)
+        self.total, self.core = found.total, None
+
+    def _scored(self, view: View, *, at_once: bool = True) -> LiveCandidates:
+        """Return candidates of all points; in a tree they are in any order if they are added at once."""
         slots, there = self.slots, self.slots.in_use()
         found = LiveCandidates(slots, view, self.settings, self.n_outliers, slots.points(there[:1]))
         for start in range(0, len(there), _BLOCK):
             block = there[start : start + _BLOCK]
             found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
         found.add(there, at_once=at_once)
-        self.candidates, self.total = found, found.total
+        return found
 
     @property
     def _n_weighted(self) -> int:
@@ -279,12 +266,7 @@ class State:
         return 1 if complete else self.try_at
 
     def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
-        """Insert points while there is no anchor; they may complete the ``try_at`` that a first one needs.
-
-        It is found on the points present when the last of those arrives, as
-        if rows came one by one. If none can be found on them (all of one class,
-        say), the next try is at twice as many.
-        """
+        """Insert points; a first anchor is found on the first ``try_at``, as if they came one by one."""
         while len(new) and self.candidates is None:
             steps = self._n_weighted + np.cumsum(new.weights > 0)
             n = int(np.searchsorted(steps, try_at)) + 1
@@ -312,7 +294,12 @@ class State:
             self._move_to(view, sample.ids if uses_sample else sample.ids[:0])
 
     def coreset(self) -> Coreset:
-        """Build the coreset of the points: all of them, while there is no anchor."""
+        """Build the coreset of the points, unless it is there: all of them, while there is no anchor."""
+        if self.core is None:
+            self.core = self._choose()
+        return self.core
+
+    def _choose(self) -> Coreset:
         candidates, columns = self.current_candidates(), self.validator.columns
         slots, total, z = self.slots, self.total.values, self.n_outliers
         if not total:
@@ -331,5 +318,4 @@ class State:
         assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
         assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
-            candidates.check()
-            assert candidates.n_points == self._n_weighted, "2: the candidates are other points"
+            candidates.check(self._scored(candidates.view))

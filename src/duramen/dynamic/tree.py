@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array, check_count
+from duramen.arrays import Array
 from duramen.dynamic.rows import Slots
 from duramen.samplers.base import Sampler, Strata, reduce_rows
 
@@ -73,9 +73,6 @@ class Tree:
 
     def __len__(self) -> int:
         return len(self.order)
-
-    def __repr__(self) -> str:
-        return f"Tree: {len(self):,} points in {self._n_buckets:,} buckets of {self.bucket_size:,}"
 
     @property
     def _n_buckets(self) -> int:
@@ -145,14 +142,10 @@ class Tree:
     def choose(self, size: int) -> tuple[Array, Array]:
         """Choose at most ``size`` points that represent all: their slots, and weights of the same total.
 
-        Where there are no more than ``size``, it is all of them with their own
-        weights; else the root, at most ``node_size`` points, reduced if it has
-        more than ``size``. Points of weight zero are left out. If ``reduce``
-        raises, so does this, and the tree stays valid.
+        If ``reduce`` raises, so does this, and the tree stays valid.
         """
         if not len(self):
             return np.empty(0, dtype=np.intp), np.empty(0)
-        check_count("size", size)
         if len(self) <= size:
             chosen = self._alive(self.slots())
         else:
@@ -177,7 +170,6 @@ class Tree:
         for level, index in self._nodes:
             there = 0 <= level <= self._top() and 0 <= index < self._width(level)
             assert there, f"3: the node {level, index} has no place"
-        for level, index in self._nodes:
             self._node(level, index, fresh)
         assert fresh.keys() == self._nodes.keys(), "4: a node lacks a child"
         for place, node in self._nodes.items():

@@ -63,10 +63,7 @@ class RowValidator:
         return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
-        """Check rows, one for each of ``n_ids`` points if that is given.
-
-        Errors name the row, the value and what to do.
-        """
+        """Check rows, one for each of ``n_ids`` points if that is given."""
         one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
         if one is not None:
             return one
@@ -80,11 +77,10 @@ class RowValidator:
             raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
         if n_ids is not None and n_ids != len(rows):
             raise ValueError(f"X has {len(rows)} rows for {n_ids} ids; pass one row per id")
-        refuse_nonfinite(rows, "X", names)
-        if rows.dtype != self.dtype:
-            with np.errstate(over="ignore"):
-                rows = rows.astype(self.dtype)
-            refuse_nonfinite(rows, f"X as {self.dtype}", names)
+        what = "X" if rows.dtype == self.dtype else f"X as {self.dtype}"
+        with np.errstate(over="ignore"):
+            rows = rows.astype(self.dtype, copy=False)
+        refuse_nonfinite(rows, what, names)
         labels = self._labels(y, len(rows))
         weights = 1.0 if weights is None else weights
         heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))

@@ -250,7 +250,7 @@ class Store(DynamicCoreset):
             return f"Store: {self.path}, closed"
         return f"Store: {self.path}\n  {super().__repr__()}"
 
-    def _parts(self) -> NoReturn:
+    def __getstate__(self) -> NoReturn:
         raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
 
     # the operations of a dynamic coreset, each with its commit
@@ -375,7 +375,7 @@ class Store(DynamicCoreset):
             tree.touched = set()
 
     def _free_memory(self) -> None:
-        memory, self._memory, self._core = self._memory, None, None
+        memory, self._memory = self._memory, None
         if memory is not None:
             del memory.slots.index  # a reference cycle would keep all in memory
 
