@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import xlogy
 
-from duramen.arrays import Array, dense_block, refuse_nonfinite, row_products
+from duramen.arrays import Array, Rows, dense_block, refuse_nonfinite, row_products
 from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow
 from duramen.losses.centres import KCentresLoss, least_among, least_cost
 from duramen.losses.linear import entropy_of_log
@@ -301,6 +301,10 @@ class BregmanLoss(KCentresLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "divergence", divergence_of(self.divergence))
+
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
+        super().check_solvable(X, y, weights, z)
+        self._refuse_outside(self.divergence.outside(X), X, "row")
 
     def inside(self, centres: Array) -> Array:
         return self.divergence.inside(centres)

@@ -22,7 +22,7 @@ _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
-_VANISHING = 1e-8  # of the gradient: a smaller part of it along flat directions is rounding error
+_LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding error
 
 
 class Coordinates(NamedTuple):
@@ -165,29 +165,30 @@ class NewtonFit(Fit):
                 hessian[one, :, two], hessian[two, :, one] = part, part.T
         return hessian.reshape(k * p, k * p)
 
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array]:
-        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, predictor by predictor."""
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
+        """Sum gradient (q,) and Hessian (q, q), predictor by predictor, and the sizes of all slopes."""
         inside = self.frame.from_theta(theta)
 
-        def work(chunk: slice) -> tuple[Array, Array]:
+        def work(chunk: slice) -> tuple[Array, Array, float]:
             block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
                 hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
-                return (block.T @ pull.T).T.ravel(), hessian
+                return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
 
-        gradient, hessian = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian
+        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian, pulls
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
-        slope, bend = self.derivatives(here.theta, here.kept)
+        slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         bend += np.diag(self.ridge.ravel())
         steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
+        level = _LEVEL * pulls / self.units
         for _ in range(_ATTEMPTS):
-            move = _solve_damped(bend, -slope, steepest, self.damping)
+            move = _solve_damped(bend, -slope, steepest, level, self.damping)
             if move is not None:
                 theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
                 if np.array_equal(theta, here.theta):
@@ -234,11 +235,11 @@ def _scale_rows(block: Rows, factors: Array) -> Rows:
     return block * factors[:, None]
 
 
-def _solve_damped(bend: Array, slope: Array, steepest: Array, damping: float) -> Array | None:
+def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array | None:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of ``steepest``.
 
-    Undamped, directions in which B is singular are left out if g vanishes there too. There is no answer if an
-    entry is not finite, or the left side not positive.
+    Undamped, directions in which B is singular are left out if g is below ``level`` there. There is no
+    answer if an entry is not finite, or the left side not positive.
     """
     diagonal = np.diag(bend)
     floored = np.maximum(diagonal, _FLAT * steepest)
@@ -259,6 +260,6 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, damping: float) ->
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])
     flat = sizes <= least
-    if np.linalg.norm(along[flat]) <= _VANISHING * np.linalg.norm(along):
+    if np.linalg.norm(along[flat]) <= np.linalg.norm(level * units):
         along[flat] = 0.0
     return units * (directions @ (along / np.maximum(sizes, least)))
