@@ -12,7 +12,6 @@ from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
-from duramen.coreset.theorems import is_uniform
 from duramen.coreset.view import (
     Settings,
     View,
@@ -137,7 +136,7 @@ def robust_coreset(
     rule = plan_of(epsilon=epsilon, eta=eta, **how)
     settings = Settings.of(plan=rule, **options)
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
-    checked = anchor is None and (is_frame(X) or is_uniform(rule))
+    checked = anchor is None and (is_frame(X) or rule.uniform)
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight, points.weights)
     view = _find_view(settings, points, z)
@@ -182,7 +181,7 @@ def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
     """Find the view on a sample; the anchor given, if it is complete, and none at all for Theorem 1."""
     if settings.chooser is not None:
         settings.chooser.check(settings.loss, points)
-    if settings.given is None and is_uniform(settings.plan):
+    if settings.given is None and settings.plan.uniform:
         return blind_view(settings)
     try:
         view = complete_view(settings, points)

@@ -23,6 +23,8 @@ class SizeRule(ABC):
 
     calibrates = False
     """Whether weights may be calibrated: theorems are about weights as sampled."""
+    uniform = False
+    """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
 
     @abstractmethod
     def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
@@ -44,6 +46,11 @@ class ByTheorem(SizeRule):
     epsilon: float | None
     beta: float
     eta: float
+
+    @property
+    def uniform(self) -> bool:  # type: ignore[override]
+        """Whether there is no epsilon."""
+        return self.epsilon is None
 
     @property
     def failure(self) -> float:
@@ -123,11 +130,6 @@ class ByTheorem(SizeRule):
         if dimension is None:
             return size
         return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
-
-
-def is_uniform(rule: SizeRule) -> bool:
-    """Return whether all points are sampled uniformly, with no anchor: Theorem 1."""
-    return isinstance(rule, ByTheorem) and rule.epsilon is None
 
 
 def _vc_dimension(loss: Loss, n_columns: int) -> float:

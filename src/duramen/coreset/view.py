@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from duramen.arrays import Array, Rows, check_count, check_flag, generator, is_number, scratch_rows
-from duramen.coreset.theorems import ByTheorem, SizeRule, is_uniform
+from duramen.coreset.theorems import ByTheorem, SizeRule
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
@@ -176,7 +176,7 @@ class Settings:
                 f"sampler={chosen!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler, "
                 "such as dm.UniformSampler()"
             )
-        if is_uniform(self.plan):
+        if self.plan.uniform:
             if not (is_auto or isinstance(chosen, UniformSampler)):
                 raise TypeError(
                     f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
@@ -198,7 +198,7 @@ class Settings:
     def check_radius(self) -> None:
         """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
         is_bare = self.given is not None and not isinstance(self.given, Ball)
-        by_theorem = isinstance(self.plan, ByTheorem) and not is_uniform(self.plan)
+        by_theorem = isinstance(self.plan, ByTheorem) and not self.plan.uniform
         if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
             raise ValueError(
                 f"{'epsilon' if by_theorem else repr(self.chooser)} needs to know how far from the anchor a "
