@@ -188,7 +188,7 @@ def test_a_count_may_exceed_the_points_while_they_come(engine):
 
 
 def as_good(dyn, loss):
-    core, found = dyn.coreset(), quietly(dyn.fit)
+    core, found = dyn.coreset(), quietly(dyn.fit, random_state=0)
     fresh = dm.solve(core.points, loss, n_outliers=core.n_outliers, random_state=0)
     assert found.objective <= 1.05 * fresh.objective
 
@@ -200,7 +200,7 @@ def test_a_solution_of_other_data_does_not_mislead(engine):
     old, new = (each[rng.integers(4, size=1200)] + rng.normal(size=(1200, 2)) for each in centres)
     dyn = dm.DynamicCoreset(loss, size=200, n_outliers=0.02, random_state=0, engine=engine)
     ids = dyn.insert(old)
-    quietly(dyn.fit)
+    quietly(dyn.fit, random_state=0)
     for part in np.array_split(np.arange(1200), 3):
         dyn.insert(new[part])
         dyn.delete(ids[part])
@@ -213,7 +213,7 @@ def test_a_solution_for_fewer_outliers_does_not_mislead(engine):
     X[:240], y[:240] = [-40.0, 3.0, 3.0], 1
     dyn = live(0, size=300, n_outliers=0, engine=engine)
     dyn.insert(X, y)
-    quietly(dyn.fit)
+    quietly(dyn.fit, random_state=0)
     dyn.set_outliers(0.1)
     as_good(dyn, LOGISTIC)
 
