@@ -94,18 +94,18 @@ class LinearLoss(BuiltInLoss):
         y = self._labels(y, X)
         if not self.has_classes:
             return
-        live = weights > 0
-        classes, numbers = np.unique(y[live], return_inverse=True)
-        if len(classes) < self.n_classes:
+        numbers = y > 0 if self.classifies else y.astype(np.intp)
+        found = np.bincount(numbers, weights, minlength=self.n_classes)
+        if not found.all():
             raise ValueError(
-                f"the points of positive weight have the labels {classes.tolist()}; {self!r} needs "
-                f"{self.n_classes} classes"
+                f"the points of positive weight have the labels {np.unique(y[weights > 0]).tolist()}; "
+                f"{self!r} needs {self.n_classes} classes"
             )
-        found = np.bincount(numbers, weights[live])
         if self.classifies and z >= found.min():
+            rare = y[numbers == found.argmin()][0]
             raise ValueError(
-                f"n_outliers={z:g} could set aside the whole class {classes[found.argmin()]}, of weight "
-                f"{found.min():g}; take fewer outliers than the smaller class weighs"
+                f"n_outliers={z:g} could set aside the whole class {rare}, of weight {found.min():g}; "
+                "take fewer outliers than the smaller class weighs"
             )
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
