@@ -75,7 +75,9 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
     is_list = isinstance(given, (list, tuple))
     try:
         values = np.asanyarray(_column_values(given))
-    except Exception as error:  # of rows of different lengths, among others
+    except Exception as error:
+        if is_list and isinstance(error, ValueError):
+            raise ValueError(f"{name} has rows of different lengths; {_ragged(given)}") from error
         raise TypeError(f"{name} cannot be read as numbers, one per entry: {error}") from error
     if values.ndim != n_dims:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
@@ -88,6 +90,14 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name)
     return np.asarray(values)
+
+
+def _ragged(X: Any) -> str:
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
+    first = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+    if first is None:
+        return "each entry must be one number"
+    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
 
 
 def _column_values(column: Any) -> Any:

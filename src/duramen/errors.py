@@ -19,7 +19,8 @@ HINTS = {
     "group": "leave the column out of features=, or group its values first",
     "numbers": "use a loss for numbers, or group its values first",
     "time": "turn it into numbers first (for instance days since a date), or leave it out of features=",
-    "text": "encode it with one_hot=[{column!r}], use it as the ids with id={column!r}, "
+    "text": "encode it with one_hot=[{column!r}], leave it out of features=, or correct it",
+    "text id": "encode it with one_hot=[{column!r}], use it as the ids with id={column!r}, "
     "leave it out of features=, or correct it",
 }
 """What to do, by the name of a hint; the command line has its own words for them."""

@@ -251,7 +251,7 @@ def test_duplicate_ids_are_named_with_their_rows(run, tmp_path, names, row, most
         return
     assert done.code == 2
     shown = "'k100'" if names else "100"
-    assert f"id {shown} (column 'key') occurs more than once; ids must be distinct" in done.err
+    assert f"id {shown} (column 'key') is in row 0 (counting from 0) and in row {row} (counting" in done.err
     assert not (tmp_path / "core.parquet").exists()
 
 

@@ -72,9 +72,10 @@ def test_two_rounds_undo_what_a_fit_to_few_rows_overdoes():
 
 def test_more_clusters_than_distinct_rows():
     X = np.repeat([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]], 50, axis=0)
-    with pytest.warns(ConvergenceWarning, match=r"n_clusters=5 is above .* 3; .* as many clusters"):
+    with pytest.warns(ConvergenceWarning, match=r"n_clusters=5 is above .* 3; .*pass n_clusters=3 or less"):
         model = dm.RobustKMeans(5, n_outliers=0, random_state=0).fit(X)
-    np.testing.assert_array_equal(model.cluster_centers_, [[0, 0], [5, 5], [9, 0]])
+    assert model.cluster_centers_.shape == (5, 2)
+    assert len(np.unique(model.cluster_centers_, axis=0)) == 3
     assert model.inertia_ == 0
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     with pytest.raises(ValueError, match=r"n_samples=3 should be >= n_clusters=5; use fewer clusters"):

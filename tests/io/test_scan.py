@@ -316,7 +316,7 @@ def test_rows_are_named_by_their_place_whatever_their_ids(tmp_path):
             dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
     twice = np.where(np.arange(3000) == 1500, 1400, np.arange(3000))
     files(tmp_path, table().append_column("id", pa.array(twice)), (1000, 2000))
-    message = r"id 1400 \(column 'id'\) occurs more than once; ids must be distinct"
+    message = r"id 1400 \(column 'id'\) is in part-01.parquet, row 400 .* and in part-01.parquet, row 500 "
     with pytest.raises(ValueError, match=message):
         dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
 

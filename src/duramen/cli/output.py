@@ -161,7 +161,8 @@ _HINTS = {  # as duramen.errors.HINTS
     "group": "leave the column out of the features (--features), or group its values first",
     "numbers": "use a loss for numbers (--loss huber), or group its values first",
     "time": "turn it into numbers first (for instance days since a date), or leave it out (--features)",
-    "text": "encode it one-hot (--one-hot {column}), use it as the ids (--id {column}), "
+    "text": "encode it one-hot (--one-hot {column}), leave it out (--features), or correct it",
+    "text id": "encode it one-hot (--one-hot {column}), use it as the ids (--id {column}), "
     "leave it out of the features (--features), or correct it",
 }
 _EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)

@@ -41,8 +41,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         if found == k:
             return settings, data
         warnings.warn(
-            f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; there will be "
-            "as many clusters as these",
+            f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the centres "
+            f"beyond those repeat the last one; pass n_clusters={found} or less",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -63,16 +63,21 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
-        rows, fitted = self._new_rows(X), self.solution_.loss  # type: Array, Any
-        loss = replace(fitted, k=1)
+        rows, loss = self._new_rows(X), self._loss_of(1)
         return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
     def _nearest(self, rows: Array) -> Array:
-        return self.solution_.loss.predictions(self.cluster_centers_, rows)["cluster"].astype(np.int32)
+        loss = self._loss_of(len(self.cluster_centers_))
+        return loss.predictions(self.cluster_centers_, rows)["cluster"].astype(np.int32)
+
+    def _loss_of(self, k: int) -> Any:
+        fitted: Any = self.solution_.loss
+        return replace(fitted, k=k)
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
-        self.cluster_centers_ = self.solution_.theta[order]
+        numbers = np.arange(max(len(order), self.n_clusters))  # beyond the distinct rows, the last one again
+        self.cluster_centers_ = self.solution_.theta[order[np.minimum(numbers, len(order) - 1)]]
         if data.n_rows > data.n_points:  # rows of weight zero have labels, too
             self.labels_ = self._nearest(data.X)
         elif found.cache is not None:

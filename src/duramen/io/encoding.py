@@ -318,7 +318,7 @@ def learn_encoding(
     used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
     for name in used:
-        _check_kind(table, name, "feature" if name in chosen else "number")
+        _check_kind(table, name, "feature" if name in chosen else "number", may_be_id=id is None)
     for role, column in roles.items():
         if column is not None:
             _check_kind(table, column, role)
@@ -403,7 +403,7 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 }
 
 
-def _check_kind(table: Table, name: str, role: str) -> None:
+def _check_kind(table: Table, name: str, role: str, *, may_be_id: bool = False) -> None:
     """Refuse a column that cannot have a role; in a text file the error says where its first text is."""
     kind, (kinds, why) = table.kinds[name], _ROLES[role]
     if kind in kinds:
@@ -412,6 +412,8 @@ def _check_kind(table: Table, name: str, role: str) -> None:
     what, hint = f"the {role}", ""
     if role in ("feature", "number"):
         what, hint = "column", "text" if kind in _FEATURES else "time"
+        if may_be_id and kind in _TEXT_IDS:
+            hint = "text id"
     text = "holds {kind}{where}{why}"
     error = RowError(text, column=name, hint=hint, kind=kind.value, where=where, why=why)
     raise error.inside(f"{table.path}: {what} {name!r} ")

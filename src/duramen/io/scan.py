@@ -259,15 +259,22 @@ class TableScan(Scan):
         ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            (one,) = self.names_of(again[:1]) if self.encoding.ids == "text" else again[:1].tolist()
-            raise ValueError(
-                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) occurs more than once; ids "
-                "must be distinct: correct them, or leave the id column out"
+            (one, first), (_, second), *_ = (
+                (listed(rows.ids)[row], batch.place(row))
+                for batch, rows in self._read_ids()
+                for row in np.flatnonzero(_numbers(rows.ids) == again[0]).tolist()
             )
+            raise ValueError(
+                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
+                "ids must be distinct: correct them, or leave the id column out"
+            )
+
+    def _read_ids(self) -> Iterator[tuple[Any, Any]]:
+        return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
     def _text_ids(self) -> TextIds:
         if self.encoding.ids == "text":
-            for batch, rows in replace(self.encoding, parts=(), label=None, weight=None).read(self.table):
+            for batch, rows in self._read_ids():
                 yield batch.done, batch.first, rows.ids
 
 
