@@ -121,7 +121,7 @@ def _refuse_values(values: Array, name: str) -> NoReturn:
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(
                 f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; encode it as "
-                "numbers first (real numbers; times as seconds)"
+                "numbers first: real numbers, and times as seconds"
             )
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
 

@@ -74,7 +74,7 @@ ARRIVALS = [
     ((np.zeros((2, 2)), BOTH), ValueError, "X has 2 columns; the rows here have 3"),
     ((np.zeros((2, 3, 1)), BOTH), ValueError, r"X must be two-dimensional.*found shape \(2, 3, 1\)"),
     ((5.0, 1), ValueError, r"X must be two-dimensional.*found shape \(\)"),
-    (([[1.0, 2.0, 3.0], [1.0]], BOTH), TypeError, "cannot be read as numbers, one per entry"),
+    (([[1.0, 2.0, 3.0], [1.0]], BOTH), ValueError, "row 1 has 1 values, row 0 has 3"),
     ((np.array([0.0, np.nan, 0.0]), 1), ValueError, "X has NaN in row 0, column 1"),
     ((np.array([0.0, 0.0, -np.inf]), 1), ValueError, "X has -inf in row 0, column 2"),
     (([[0, 0, 0], [0, np.inf, 0]], BOTH), ValueError, "X has inf in row 1, column 1"),
