@@ -33,6 +33,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         k, points = settings.loss.n_centres, data.points or data.sample(settings)
+        self._n_asked = k
         if data.n_rows < k:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"
@@ -76,7 +77,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
-        numbers = np.arange(max(len(order), self.n_clusters))  # beyond the distinct rows, the last one again
+        numbers = np.arange(self._n_asked)  # beyond the distinct rows, the last one again
         self.cluster_centers_ = self.solution_.theta[order[np.minimum(numbers, len(order) - 1)]]
         if data.n_rows > data.n_points:  # rows of weight zero have labels, too
             self.labels_ = self._nearest(data.X)
