@@ -371,9 +371,10 @@ class Summarizer:
         if self._totals is not None:
             self._totals.add(scored.totals())
         self._add_inliers(scored)
-        if len(scored.outer):
+        outer = scored.suspects().rows
+        if len(outer):
             suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), dtype=np.int8))
-            self.release(self._outer.add(suspects.take(scored.outer)))
+            self.release(self._outer.add(suspects.take(outer)))
         self.n_rows += len(points)
 
     def absorb(self, other: Summary) -> None:

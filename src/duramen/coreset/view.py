@@ -317,11 +317,11 @@ class Scored(RankedRows):
         totals: Array | None = None,
     ) -> None:
         super().__init__(inner.points, ranks, numbers)
-        self._all, self.outer, self.inner, self._totals = points, outer, inner, totals
+        self._all, self.inner, self._totals = points, inner, totals
+        self._suspects = Suspects(outer, points.ids[outer], inner.losses[outer], points.weights[outer])
 
     def suspects(self) -> Suspects:
-        rows = self.outer
-        return Suspects(rows, self._all.ids[rows], self.inner.losses[rows], self._all.weights[rows])
+        return self._suspects
 
     def totals(self) -> Array | None:
         return self._totals
@@ -480,7 +480,7 @@ def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
     if len(points) <= SAMPLE:
         return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
     anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
-    return sample_of(points, compute_ranks(UniformSampler(), anchored, seed ^ _SALT))
+    return sample_of(points, rank_points(UniformSampler(), anchored, seed ^ _SALT, None, None)[0])
 
 
 def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:

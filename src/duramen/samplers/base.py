@@ -76,8 +76,9 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     >>> rows, threshold
     (array([1, 3]), 0.3)
     """
-    rows, _, thresholds = smallest_of_groups(ranks, ids, None, np.array([m]))
-    return rows, float(thresholds[0])
+    rows = few_rows(ranks, None, np.array([m]))
+    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], None, np.array([m]))
+    return rows[found], float(thresholds[0])
 
 
 def smallest_of_groups(
@@ -86,34 +87,42 @@ def smallest_of_groups(
     """Find the ``sizes[g]`` smallest ranks of every group g, as :func:`smallest` does for one.
 
     Return their rows and groups, in the order of (group, rank, id), and the next rank of each group. A
-    group below zero is none; ``groups`` may be None if there is one. As ranks are random, every so many of
-    them bound those that are needed: the cost is about one comparison per point.
+    group below zero is none; ``groups`` may be None if there is one.
     """
+    rows = np.flatnonzero(ranks < np.inf)
     if groups is None:
-        groups = np.broadcast_to(0, len(ranks))
-    n, n_groups = len(ranks), len(sizes)
-    step = max(1, n // _PROBES)
-    if n_groups > 1 and (step == 1 or n_groups > _MANY):
-        rows = np.arange(n)
+        mine = np.zeros(len(rows), dtype=np.int32)
+        rows = rows[np.lexsort((ids[rows], ranks[rows]))]
     else:
-        limits = np.full(n_groups + 1, -np.inf)  # the last: for groups below zero
-        for group, size in enumerate(sizes):
-            mine = ranks[::step] if n_groups == 1 else ranks[::step][groups[::step] == group]
-            place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
-            limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
-        rows = np.flatnonzero(ranks <= (limits[0] if n_groups == 1 else limits[groups]))
-        counts = np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
-        if ((counts <= sizes) & (limits[:-1] < np.inf)).any():  # a limit was too low: the order misled
-            rows = np.arange(n)
-    rows = rows[(groups[rows] >= 0) & (ranks[rows] < np.inf)]
-    rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
-    mine = groups[rows]
-    ends = np.searchsorted(mine, np.arange(n_groups)) + sizes
-    more = np.bincount(mine, minlength=n_groups) > sizes
-    thresholds = np.full(n_groups, np.inf)
+        rows = rows[groups[rows] >= 0]
+        rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
+        mine = groups[rows]
+    ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
+    more = np.bincount(mine, minlength=len(sizes)) > sizes
+    thresholds = np.full(len(sizes), np.inf)
     thresholds[more] = ranks[rows[ends[more]]]
     found = np.arange(len(rows)) < ends[mine]
     return rows[found], mine[found], thresholds
+
+
+def few_rows(ranks: Array, groups: Array | None, sizes: Array) -> Array:
+    """Find few rows with the ``sizes[g] + 1`` smallest ranks of every group g, and all that tie there.
+
+    As ranks are random, every so many of them bound those that are needed: about one comparison per point.
+    """
+    n, n_groups = len(ranks), len(sizes)
+    step = max(1, n // _PROBES)
+    if n_groups > 1 and (step == 1 or n_groups > _MANY):
+        return np.arange(n)
+    limits = np.full(n_groups + 1, -np.inf)  # the last: for groups below zero
+    for group, size in enumerate(sizes):
+        mine = ranks[::step] if groups is None else ranks[::step][groups[::step] == group]
+        place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
+        limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
+    rows = np.flatnonzero(ranks <= (limits[0] if groups is None else limits[groups]))
+    counts = len(rows) if groups is None else np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
+    misled = (counts <= sizes) & (limits[:-1] < np.inf)  # the order of the points misled: a limit is too low
+    return np.arange(n) if misled.any() else rows
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
@@ -372,7 +381,10 @@ def compute_ranks(
                 "scores must be positive numbers"
             )
         scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
-    measures = np.where(weights > 0, np.maximum(weights * scores, _SMALLEST_MEASURE), 0.0)
+    measures = weights * scores
+    tiny = measures < _SMALLEST_MEASURE
+    if tiny.any():
+        measures[tiny] = np.where(weights[tiny] > 0, _SMALLEST_MEASURE, 0.0)
     ranks = uniforms(seed, ids)
     with np.errstate(divide="ignore", over="ignore"):
         ranks /= measures
@@ -433,11 +445,12 @@ class RankedRows:
         return self._strata
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        groups = None
+        groups, points = None, self.points
         if self.places is not None and len(sizes) > 1:
             groups = np.append(-1, pooled).astype(np.int32).take(self.places)
-        points = self.points
-        return Entries(np.arange(len(points)), points.ids, points.weights, self.ranks, groups)
+        rows = few_rows(self.ranks, groups, sizes)
+        mine = None if groups is None else groups[rows]
+        return Entries(rows, points.ids[rows], points.weights[rows], self.ranks[rows], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
         weights = np.array(self.points.weights)
