@@ -248,7 +248,7 @@ def looking(name, sampler, anchor, z, floor=None, **more):
         return asked, step
     losses = asked["loss"].values(step.view.anchor.theta, points.X, points.y)
     looks = replace(step.view, floor=float(np.quantile(losses, floor)))
-    return asked, replace(step, view=looks, fingerprint="")
+    return asked, replace(step, view=looks)
 
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)

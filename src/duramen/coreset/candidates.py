@@ -102,22 +102,10 @@ class Buffer:
         return self._parts[0] if self._parts else None
 
 
-class Form(NamedTuple):
-    """The format that all batches share."""
-
-    n_columns: int
-    dtype: str
-    sparse: bool
-    labelled: bool
-
-    def __str__(self) -> str:
-        kind = f"{'sparse ' if self.sparse else ''}{self.dtype}"
-        return f"{self.n_columns} columns of {kind}, {'with' if self.labelled else 'without'} labels"
-
-
-def form_of(points: WeightedPoints) -> Form:
-    """Return the format of points."""
-    return Form(points.n_columns, points.X.dtype.name, sparse.issparse(points.X), points.y is not None)
+def form_of(points: WeightedPoints) -> str:
+    """Describe the format of points, which all batches share."""
+    kind = f"{'sparse ' if sparse.issparse(points.X) else ''}{points.X.dtype}"
+    return f"{points.n_columns} columns of {kind}, {'with' if points.y is not None else 'without'} labels"
 
 
 _OTHER_PLAN = (
@@ -144,10 +132,10 @@ class Plan:
     view: View = field(repr=False)
     columns: tuple[str, ...] | None = field(default=None, repr=False)
     expected: tuple[int, int] | None = field(default=None, repr=False)  # rows, and those with weight
-    fingerprint: str = field(default="", repr=False)
+    fingerprint: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", self.fingerprint or _fingerprint(self))
+        object.__setattr__(self, "fingerprint", _fingerprint(self))
 
     def expecting(self, n_rows: int) -> Plan:
         """Plan for ``n_rows`` rows of weight 1 over all parts: each then sends only its share of the sample.
@@ -159,7 +147,7 @@ class Plan:
 
     def with_view(self, **changes: Any) -> Plan:
         """Return the plan with another view."""
-        return replace(self, view=replace(self.view, **changes), fingerprint="")
+        return replace(self, view=replace(self.view, **changes))
 
 
 @final
@@ -173,7 +161,7 @@ class Summary:
         What was done with them.
     n_rows : int
         The number of rows.
-    form : Form or None
+    form : str or None
         Their format; None where there are none.
     classes : tuple of float
         The smallest and the largest label, for a loss that classifies.
@@ -191,7 +179,7 @@ class Summary:
 
     plan: Plan
     n_rows: int
-    form: Form | None
+    form: str | None
     classes: tuple[float, ...]
     suspects: KeyedPoints | None
     numbers: Array
@@ -282,14 +270,15 @@ class Summary:
         totals = None
         if view.features is not None:
             totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
-        form = None if facts["form"] is None else Form(*facts["form"])
+        form = facts["form"]
         classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
         if len(classes):
             _check_labels(classes, view)
         kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
         n_points = sum(counts.tolist()) + (0 if suspects is None else len(suspects.keys))
         require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
-        require((form is None) == (n_rows == 0) and (kept is None) == (n == 0), "its rows")
+        require(isinstance(form, str) if n_rows else form is None, "its form")
+        require((kept is None) == (n == 0), "its rows")
         if kept is not None:
             places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
             require(places.shape == kept.keys.shape and places.dtype.kind == "i", "its strata")
@@ -302,7 +291,7 @@ class Summary:
         return cls(plan, n_rows, form, known, suspects, numbers, counts, weights, totals, kept)
 
 
-def _read_points(arrays: Mapping[str, Array], name: str, form: Form | None, view: View) -> KeyedPoints | None:
+def _read_points(arrays: Mapping[str, Array], name: str, form: str, view: View) -> KeyedPoints | None:
     """Restore points of positive weight, sorted by id, that the loss accepts; None where there are none."""
     if f"{name}.keys" not in arrays:
         return None
@@ -345,7 +334,7 @@ class Summarizer:
         self._totals = None if view.features is None else ExactSums(view.features.n_columns)
         self._index: dict[int, int] = {}  # of each stratum's number, in the counts and weights
         self._counts, self._weights = np.zeros(0, dtype=np.int64), ExactSums(0)
-        self._form: Form | None = None
+        self._form: str | None = None
         self._classes: tuple[float, ...] = ()
         self.n_rows = 0
 
@@ -394,11 +383,8 @@ class Summarizer:
             self.release(self._outer.add(other.suspects))
         self.n_rows += other.n_rows
 
-    def release(self, former: KeyedPoints | None, sign: int = 1) -> None:
-        """Add former suspects to the inliers, or subtract them from what inliers add up to.
-
-        What each contributes does not depend on the others.
-        """
+    def release(self, former: KeyedPoints | None) -> None:
+        """Add former suspects to the inliers; what each contributes does not depend on the others."""
         if former is None or not len(former.keys):
             return
         points, view = former.points, self._view
@@ -406,8 +392,8 @@ class Summarizer:
         check_finite(anchored)
         assert isinstance(view.sampler, RankedSampler)
         if view.features is not None and self._totals is not None:
-            self._totals.add_rows(view.features.columns(points) * points.weights[:, None], sign)
-        self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True), sign)
+            self._totals.add_rows(view.features.columns(points) * points.weights[:, None])
+        self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True))
 
     def summary(self) -> Summary:
         """Return the summary of all rows, the same in whatever order; no more may be added after it."""
@@ -429,7 +415,7 @@ class Summarizer:
             kept=kept and kept._replace(strata=numbers[kept.strata]),
         )
 
-    def _admit(self, form: Form, classes: tuple[float, ...]) -> None:
+    def _admit(self, form: str, classes: tuple[float, ...]) -> None:
         """Raise ValueError unless rows of this form, with these labels, go together with earlier ones."""
         self._form = self._form or form
         if form != self._form:
@@ -448,14 +434,14 @@ class Summarizer:
             ) from None
         self._classes = together[0], together[-1]
 
-    def _add_inliers(self, ranked: RankedRows, sign: int = 1) -> None:
+    def _add_inliers(self, ranked: RankedRows) -> None:
         points, strata, places = ranked.points, ranked.strata(), ranked.places
-        indices = self._count(strata.numbers, sign * strata.counts)
-        for at, index in enumerate(indices.tolist()):
+        indices = self._count(strata.numbers, strata.counts)
+        for at, index in enumerate(indices.tolist(), 1):
             part = ExactSums()
-            part.add_rows(points.weights if places is None else points.weights[places == at + 1])
-            self._weights.absorb(part, at=[index], sign=sign)
-        if len(indices) and sign > 0:
+            part.add_rows(points.weights if places is None else points.weights[places == at])
+            self._weights.absorb(part, at=[index])
+        if len(indices):
             places = np.ones(len(points), dtype=np.int8) if places is None else places
             self._rank(points, ranked.ranks, np.append(0, indices)[places])
 

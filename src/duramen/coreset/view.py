@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import find_anchor
 from duramen.trimming import checked_outliers, kept_sum, set_aside
-
-if TYPE_CHECKING:
-    pass
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
 _SHARE = 0.2  # of the size, for the suspected; measured there too

@@ -368,7 +368,7 @@ def _without_ids(anchor: Anchor) -> Anchor:
 
 def _with_settings(plan: Plan, **settings: Any) -> Plan:
     """Make a plan with some settings of its problem replaced."""
-    return replace(plan, problem=replace(plan.problem, **settings), fingerprint="")
+    return replace(plan, problem=replace(plan.problem, **settings))
 
 
 @contextmanager

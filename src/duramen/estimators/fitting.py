@@ -305,7 +305,7 @@ class AllRows:
             profile,
             found.n_points,
             found.n_points,
-            found.form.n_columns,
+            found.kept.points.n_columns,
             found.total,
             source=changed,
             first_pass=found,
