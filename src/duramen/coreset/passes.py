@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, weighted_quantiles
 from duramen.coreset.candidates import MergedCandidates, Plan, Summarizer, Summary
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
@@ -91,10 +91,7 @@ def merge(a: Summary, b: Summary) -> Summary:
     """
     for summary in (a, b):
         _check_summary(summary)
-    summarizer = Summarizer(a.plan)
-    for summary in (a, b):
-        summarizer.absorb(summary)
-    return summarizer.summary()
+    return merge_summaries(partial(Summarizer, a.plan), (a, b))
 
 
 @one_blas_thread()
@@ -118,9 +115,7 @@ def finish(summary: Summary) -> Plan | Coreset:
             f"{plan.number} had {now[0]:,} and {now[1]:,}; every pass must read the same points"
         )
     z = outlier_weight(plan.problem.n_outliers, summary.total)
-    if (
-        view.floor > -np.inf and summary.suspected < view.suspected
-    ):  # the floor was too high to decide who is suspected
+    if view.floor > -np.inf and summary.suspected < view.suspected:  # the floor was too high to decide
         return replace(plan, number=plan.number + 1).with_view(floor=-np.inf)
     return choose(MergedCandidates(summary), view, n_outliers=z, columns=plan.columns)
 
@@ -212,9 +207,7 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
     share = share + 6 * (share / effective) ** 0.5 + 40 / effective
     if not share < 0.5:
         return -np.inf
-    order = np.argsort(losses)[::-1]
-    shares_above = np.cumsum(sample.weights[order]) / sample.total_weight
-    floor = float(losses[order[min(int(np.searchsorted(shares_above, share)), len(order) - 1)]])
+    floor = float(weighted_quantiles(losses, sample.weights, [1 - share])[0])
     return floor if np.isfinite(floor) else -np.inf
 
 

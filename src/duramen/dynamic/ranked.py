@@ -141,7 +141,7 @@ class Ranked:
         groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
         parts = [self._lists[number].slots(int(sizes[group]) + 1) for number, group in groups.items()]
         slots, points = np.concatenate(parts), self._slots
-        mine = np.repeat(pooled, [len(part) for part in parts]) if len(sizes) > 1 else None
+        mine = np.repeat(pooled, [len(part) for part in parts])
         return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:

@@ -77,26 +77,20 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     (array([1, 3]), 0.3)
     """
     rows = few_rows(ranks, None, np.array([m]))
-    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], None, np.array([m]))
+    one = np.zeros(len(rows), dtype=np.intp)
+    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], one, np.array([m]))
     return rows[found], float(thresholds[0])
 
 
-def smallest_of_groups(
-    ranks: Array, ids: Array, groups: Array | None, sizes: Array
-) -> tuple[Array, Array, Array]:
+def smallest_of_groups(ranks: Array, ids: Array, groups: Array, sizes: Array) -> tuple[Array, Array, Array]:
     """Find the ``sizes[g]`` smallest ranks of every group g, as :func:`smallest` does for one.
 
     Return their rows and groups, in the order of (group, rank, id), and the next rank of each group. A
-    group below zero is none; ``groups`` may be None if there is one.
+    group below zero is none.
     """
-    rows = np.flatnonzero(ranks < np.inf)
-    if groups is None:
-        mine = np.zeros(len(rows), dtype=np.int32)
-        rows = rows[np.lexsort((ids[rows], ranks[rows]))]
-    else:
-        rows = rows[groups[rows] >= 0]
-        rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
-        mine = groups[rows]
+    rows = np.flatnonzero((ranks < np.inf) & (groups >= 0))
+    rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
+    mine = groups[rows]
     ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
     more = np.bincount(mine, minlength=len(sizes)) > sizes
     thresholds = np.full(len(sizes), np.inf)
@@ -407,7 +401,7 @@ class Entries(NamedTuple):
     ids: Array
     weights: Array
     ranks: Array
-    groups: Array | None
+    groups: Array
 
 
 class Stratified(Protocol):
@@ -419,7 +413,7 @@ class Stratified(Protocol):
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
         """Return at least the ``sizes[g] + 1`` smallest (rank, id) of every group g of strata.
 
-        ``pooled`` is the group of each stratum; the groups of the entries may be None if there is one.
+        ``pooled`` is the group of each stratum.
         """
 
     def rest(self, strata: Array, rows: Array) -> float:
@@ -449,7 +443,7 @@ class RankedRows:
         if self.places is not None and len(sizes) > 1:
             groups = np.append(-1, pooled).astype(np.int32).take(self.places)
         rows = few_rows(self.ranks, groups, sizes)
-        mine = None if groups is None else groups[rows]
+        mine = np.zeros(len(rows), dtype=np.intp) if groups is None else groups[rows]
         return Entries(rows, points.ids[rows], points.weights[rows], self.ranks[rows], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
