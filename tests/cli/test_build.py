@@ -164,9 +164,9 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
         ("logistic --label tow", "'tow'"),
         ("logistic --label three", "has 3 classes (1, 2, 3), but 2 were expected"),
         ("softmax --label three --classes 2", "has 3 classes (1, 2, 3), but 2 were expected"),
-        ("softmax --label value", "more than 1,000 values, too many for classes"),
+        ("softmax --label value", "more than 1,000 different values; use a loss for numbers"),
         ("kmeans --k 2 --outliers 5000", "n_outliers"),
-        ("kmeans --k 2 --features a,a", "'a' is given as features, twice"),
+        ("kmeans --k 2 --features a,a", "'a' is given as features and features"),
     ],
 )
 def test_wrong_options_are_refused(options, message, files, refuse, tmp_path):

@@ -244,7 +244,7 @@ def test_a_file_without_ids_is_named(keyed, refuse, tmp_path):
     write(pa.table({"key": [100.0]}), tmp_path / "gone.parquet")
     for name, message in [
         ("gone.csv", f"{path}: column 'key' has no value in line 3"),
-        ("gone.parquet", "gone.parquet: the id 'key' holds numbers; ids are whole numbers or text"),
+        ("gone.parquet", "gone.parquet: column 'key' holds numbers; ids are whole numbers or text"),
         ("gone.bin", "is not a plain whole number"),
     ]:
         assert message in refuse("store", "delete", keyed, "--ids-from", tmp_path / name)

@@ -56,7 +56,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (lazily(a="float64", t="datetime64[ns]"), {}, TypeError, "features='t' .* times to seconds"),
         (lazily(**NUMBERS), {"label": "yy"}, ValueError, "no column 'yy' \\(label\\); did you mean 'y'"),
         (lazily(**NUMBERS), {"features": ["a", "c"]}, ValueError, "no column 'c' \\(features\\)"),
-        (lazily(**NUMBERS), {"features": ["a", "a"]}, ValueError, "'a' is given as features, twice"),
+        (lazily(**NUMBERS), {"features": ["a", "a"]}, ValueError, "'a' is given as features and features"),
         (lazily(**NUMBERS), {"features": "a"}, TypeError, "is a string; pass a list"),
         (lazily(**NUMBERS), {"features": ["a", "y"], "label": "y"}, ValueError, "'y' is given as label and"),
         (lazily(**NUMBERS), {"label": "y", "id": "y"}, ValueError, "'y' is given as label and id"),

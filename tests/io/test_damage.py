@@ -50,12 +50,12 @@ def test_nonsense_is_refused(tmp_path, name):
 
 
 def test_what_is_not_there_and_what_is_not_known(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file .*none.csv"):
+    with pytest.raises(FileNotFoundError, match=r"No such file .*none.csv"):
         open_table(tmp_path / "none.csv")
     (tmp_path / "data.xlsx").write_bytes(b"hello")
     with pytest.raises(ValueError, match=r"data.xlsx has no known suffix or content; .*Parquet.*npz"):
         open_table(tmp_path / "data.xlsx")
-    with pytest.raises(FileNotFoundError, match="no Parquet files"):
+    with pytest.raises(FileNotFoundError, match=r"no files match .*\*\.parquet"):
         open_table(tmp_path)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(ValueError, match=r"a.parquet: more than one column is called 'a'"):
@@ -67,9 +67,9 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
     [
         (
             {"X": np.zeros((3, 2)), "y": np.zeros(4)},
-            "every array needs one value per row; found {'x0': 3, 'x1': 3, 'y': 4}",
+            r"every array needs a value, or a row of them, per row; found {'X': \(3, 2\), 'y': \(4,\)}",
         ),
-        ({"X": np.zeros((3, 2, 1))}, "'X' has shape"),
+        ({"X": np.zeros((3, 2, 1))}, r"a value, or a row of them, per row; found {'X': \(3, 2, 1\)}"),
         ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "more than one column is called 'x0', 'x1'"),
         ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
         ({"X": np.array([[object()]])}, "objects are not unpickled"),

@@ -57,14 +57,17 @@ BROKEN = {
         r"line 3, .* a quote that opens there may never be closed",
     ),
     "not UTF-8": (b"a,b\n1,2\n3,\xff4\n", r"line 3, is not UTF-8 text"),
-    "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "names of columns in UTF-8; save it as UTF-8"),
+    "UTF-16": (
+        "a,b\n1,2\n".encode("utf-16"),
+        "line 1: every column needs a name, in UTF-8; found .* save the file as UTF-8",
+    ),
     "text": ("a,b\n1,2\n3,4\n5,six\n7,8\n", r"column 'b' holds numbers and text \('six' in line 4 \(row 2,"),
     "no bytes": ("", "is empty"),
-    "no header": ("\n\n", "does not begin with names of columns"),
+    "no header": ("\n\n", "line 1: every column needs a name"),
     "header only": ("a,b\n", "has no rows"),
     "header without end": ("a,b", "has no rows"),
     "twice": ("a,b,a\n1,2,3\n", "more than one column is called 'a'"),
-    "unnamed": (",b\n1,2\n", "line 1: a column has no name: '', 'b'; name it"),
+    "unnamed": (",b\n1,2\n", "line 1: every column needs a name, in UTF-8; found '', 'b'; add the names"),
     "date": ("a,b\n1,2024-01-31\n", "column 'b' holds dates or times"),
     "missing": ("a,b\n1,2\n\n3,\n", r"column 'b' has no value in line 4 \(row 1, counting from 0\); fill it"),
     "NaN": ("a,b\n1,2\nnan,4\n", r"column 'a' has no value in line 3"),
@@ -146,12 +149,12 @@ def test_a_pass_may_be_left_early(tmp_path):
 def test_ids_with_leading_zeros_are_text(tmp_path):
     assert read(tmp_path, "k,a\n007,1\n7,2\n", id="k").ids == ["007", "7"]
     assert read(tmp_path, "k,a\n9007199254740993,1\n", id="k").ids.tolist() == [9007199254740993]
-    with pytest.raises(ValueError, match="the id 'k' holds numbers; ids are whole numbers or text"):
+    with pytest.raises(ValueError, match="column 'k' holds numbers; ids are whole numbers or text"):
         read(tmp_path, "k,a\n1.0,1\n", id="k")
 
 
 def test_a_label_with_a_typo_is_not_a_class(tmp_path):
-    with pytest.raises(ValueError, match=r"the label 'y' holds numbers and text \('O' in line 4"):
+    with pytest.raises(ValueError, match=r"column 'y' holds numbers and text \('O' in line 4"):
         read(tmp_path, "a,y\n1,0\n2,1\n3,O\n", label="y")
 
 

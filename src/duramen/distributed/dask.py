@@ -23,7 +23,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
 from duramen.errors import prefixed
 from duramen.extras import needed
-from duramen.io.tables import check_names, column_roles, features_of
+from duramen.io.tables import check_names, column_roles
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
@@ -160,12 +160,12 @@ class DaskSource:
 
     def _read_frame(self, frame: Any, named: dict[str, Any], features: Any) -> None:
         there, where = list(frame.columns), Path("the frame")
-        roles = column_roles(there, where, named, features)
+        roles, names = column_roles(there, where, named, features)
         check_names(where, [name for name in there if name in roles])
         dtypes = dict(zip(there, frame.dtypes, strict=True))
         for name, role in roles.items():
             _check_type(dtypes[name], f"{role}={name!r}", whole=role == "id")
-        self.names, used = tuple(features_of(roles)), list(roles)
+        self.names, used = tuple(names), list(roles)
         self._blocks, self._counters = _blocks_of(frame[used]), _blocks_of(frame[used[:1]])
         if not len(self._blocks) == len(self._counters) == frame.npartitions:
             self._counters = self._blocks

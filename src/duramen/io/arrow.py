@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,7 @@ from duramen.io.tables import (
     marks_of,
     refuse_where,
 )
-from duramen.text import few, shorten
+from duramen.text import few, plural, shorten
 
 # columns
 
@@ -53,9 +53,7 @@ _TESTS = (  # what a column of an Arrow type holds: the first that applies
     (Kind.REAL, types.is_float64),
     (Kind.REAL, types.is_decimal),
     (Kind.SINGLE, types.is_floating),
-    (Kind.TEXT, types.is_string),
-    (Kind.TEXT, types.is_large_string),
-    (Kind.TEXT, getattr(types, "is_string_view", types.is_string)),  # not in pyarrow 14
+    (Kind.TEXT, lambda dtype: str(dtype) in ("string", "large_string", "string_view")),
     (Kind.TIME, types.is_temporal),
 )
 
@@ -73,10 +71,10 @@ class ArrowColumn(Column):
 
     join = staticmethod(pa.concat_arrays)
 
-    def numbers(self) -> Array:
+    def numbers(self, *, flags: bool = False) -> Array:
         self._check("numbers")
-        floats = types.is_floating(self.values.type)
-        return _numpy(self.values if floats else self._cast(pa.float64(), TOO_LARGE, "large"))
+        single = self.kind is Kind.SINGLE
+        return _numpy(self.values if single else self._cast(pa.float64(), TOO_LARGE, "large"))
 
     def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
@@ -102,19 +100,16 @@ class TextColumn(ArrowColumn):
 
     typed = False
 
-    def numbers(self) -> Array:
-        if self.kind is Kind.FLAG:
-            return self.flags()
+    def numbers(self, *, flags: bool = False) -> Array:
+        if flags or self.kind is Kind.FLAG:
+            truths = self._cast(pa.bool_(), "holds {value!r}, which is not true or false in {row}")
+            return _numpy(truths.cast(pa.float64()))
         values = _numpy(self._cast(pa.float64(), "holds {value!r}, which is not a number in {row}"))
         for row in np.flatnonzero(np.abs(values) >= EXACT).tolist():
             text = str(self.values[row])
             if text.removeprefix("-").isdecimal() and abs(int(text)) > EXACT:
                 raise RowError(TOO_LARGE, row, value=text, hint="large")
         return values
-
-    def flags(self) -> Array:
-        flags = self._cast(pa.bool_(), "holds {value!r}, which is not true or false in {row}")
-        return _numpy(flags.cast(pa.float64()))
 
     def whole(self) -> Array:
         plain = _numpy(pc.match_substring_regex(self.values, _WHOLE).fill_null(True))
@@ -132,15 +127,14 @@ def kind_of_texts(values: Any) -> Kind:
     if not len(values):
         return Kind.EMPTY
     if _castable(values, pa.float64()):
-        if not _all_match(values, _DIGITS):
-            return Kind.REAL
-        return Kind.WHOLE if _all_match(values, _WHOLE) else Kind.CODE
+        if _share(values, _WHOLE) == 1:
+            return Kind.WHOLE
+        return Kind.CODE if _share(values, _DIGITS) == 1 else Kind.REAL
     if _castable(values, pa.bool_()):
         return Kind.FLAG
     if any(_castable(values, dtype) for dtype in (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))):
         return Kind.TIME
-    n_numbers = pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py()
-    return Kind.MIXED if 2 * n_numbers > len(values) else Kind.TEXT
+    return Kind.MIXED if _share(values, _NUMBER) > 0.5 else Kind.TEXT
 
 
 def parse_categories(counts: dict[Any, int]) -> tuple[str, dict[Any, int]]:
@@ -156,8 +150,9 @@ def parse_categories(counts: dict[Any, int]) -> tuple[str, dict[Any, int]]:
     return of, dict(zip(values, totals, strict=True))
 
 
-def _all_match(texts: Any, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+def _share(texts: Any, pattern: str) -> float:
+    """Return the share of texts that match a pattern."""
+    return _numpy(pc.match_substring_regex(texts, pattern)).mean()
 
 
 def _numpy(values: Any) -> Array:
@@ -176,7 +171,7 @@ def _castable(values: Any, dtype: Any) -> bool:
 
 _SHARD = 1 << 18  # rows: as many row groups are read together as have this many
 _BUFFERS = 8 << 20  # bytes for all columns together
-_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error)
+_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class PyarrowFile(File):
@@ -220,7 +215,7 @@ def _index_of(schema: Any) -> tuple[str, ...]:
         columns = list(schema.pandas_metadata["index_columns"])
     except (ValueError, TypeError, KeyError):  # not written by pandas, or damaged
         return ()
-    return tuple(name for name in columns if isinstance(name, str) and name in schema.names)
+    return tuple(name for name in schema.names if name in columns)
 
 
 class ParquetFile(PyarrowFile):
@@ -232,19 +227,18 @@ class ParquetFile(PyarrowFile):
     def _open(self) -> None:
         with _open_parquet(self.path) as file:
             self._set_schema(file.schema_arrow)
-            self.n_rows = file.metadata.num_rows
-            self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+            about = file.metadata
+        self._counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+        self.n_rows = sum(self._counts)
 
     def shards(self) -> Sequence[File]:
         n = len(self._counts)
         step = max(1, _SHARD * n // max(1, sum(self._counts)))
-        shards = [self._shard(slice(start, start + step)) for start in range(0, n, step)]
+        shards = [copy(self) for _ in range(0, n, step)]
+        for place, shard in enumerate(shards):
+            groups = slice(place * step, (place + 1) * step)
+            shard._groups, shard.n_rows = range(n)[groups], sum(self._counts[groups])
         return shards if len(shards) > 1 else [self]
-
-    def _shard(self, groups: slice) -> ParquetFile:
-        part = copy(self)
-        part._groups, part.n_rows = range(len(self._counts))[groups], sum(self._counts[groups])
-        return part
 
     def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
         with _open_parquet(self.path, len(columns)) as file:
@@ -321,10 +315,9 @@ def dataset_table(source: Any) -> Table:
         fragments = list(data.get_fragments())
     except ValueError:  # of a filtered dataset pyarrow does not list the files
         fragments = []
-    check_same_columns(
-        [(getattr(one, "path", "a part of the dataset"), _types(one.physical_schema)) for one in fragments]
-    )
-    files = [Path(one.path) for one in fragments if hasattr(one, "path")]
+    fragments = [one for one in fragments if hasattr(one, "path")]  # not of a table in memory
+    check_same_columns([(one.path, _types(one.physical_schema)) for one in fragments])
+    files = [Path(one.path) for one in fragments]
     path = files[0].parent if files else Path("the Arrow data")
     return Table(path, [_Dataset(path, data, files)])
 
@@ -334,18 +327,21 @@ def dataset_table(source: Any) -> Table:
 _BLOCK = 4 << 20  # bytes read at a time; a row must fit
 
 
-def _is_gzip(path: Path) -> bool:
-    """Return whether a file begins like a gzip file."""
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+def _unpacked(raw: Any) -> Any:
+    """Return the bytes of an open file, decompressed if it begins like a gzip file."""
+    is_gzip = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    return pa.CompressedInputStream(raw, "gzip") if is_gzip else raw
 
 
 def _records(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Read the records that are not empty, each with the line it begins on; an error holds that, too."""
+    """Read the records that are not empty, each with the line it begins on."""
     begins = 1
-    raw = gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
     # bytes that are not UTF-8 stay visible as surrogates
-    with io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with (
+        pa.OSFile(str(path)) as raw,
+        io.TextIOWrapper(_unpacked(raw), "utf-8-sig", "surrogateescape", newline="") as file,
+    ):
         reader = csv.reader(file, delimiter=delimiter, strict=strict)
         try:
             for fields in reader:
@@ -353,36 +349,19 @@ def _records(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tu
                     yield begins, fields
                 begins = reader.line_num + 1
         except csv.Error as error:
-            raise csv.Error(begins, error) from None
+            raise ValueError(
+                f"{path}, line {begins}, cannot be read ({error}); a quote that opens there may never be "
+                "closed"
+            ) from None
 
 
-def _first_records(path: Path, delimiter: str) -> list[list[str]]:
-    """Read the header and the first row; one that cannot be read is empty."""
-    found = []
-    try:
-        for _, fields in islice(_records(path, delimiter), 2):
-            found.append(fields)
-    except csv.Error:
-        found.append([])
-    return found
+_NOT_UTF8 = re.compile("[\0\udc80-\udcff]")  # NUL, and surrogates
 
 
-def _delimiter_of(path: Path, marks: str) -> str:
-    """Find the delimiter: the one that splits header and first row into the same, largest number of values.
-
-    The first mark wins ties, and is assumed if the header has none of them.
-    """
-
-    def fits(mark: str) -> tuple[bool, int]:
-        counts = [len(fields) for fields in _first_records(path, mark)] or [0]
-        return counts[0] > 1 and len(set(counts)) == 1, counts[0]
-
-    return max(marks, key=fits)
-
-
-def _is_utf8(text: str) -> bool:
-    """Return whether all bytes of a text were UTF-8."""
-    return not any("\udc80" <= letter <= "\udcff" for letter in text)
+def _agreement(records: list[list[str]]) -> tuple[bool, int]:
+    """Return how good a delimiter is that splits header and first row so: into the same, largest number."""
+    n, *rest = map(len, records)
+    return n > 1 and rest in ([], [n]), n
 
 
 class DelimitedFile(File):
@@ -397,45 +376,49 @@ class DelimitedFile(File):
     delimiters = ",;\t|"  # those that are tried
 
     def _open(self) -> None:
-        self._delimiter = _delimiter_of(self.path, self.delimiters)
-        names, *rows = _first_records(self.path, self._delimiter) or [[]]
-        self._check_header(names)
+        found = {mark: self._first_records(mark) for mark in self.delimiters}
+        self._delimiter = max(found, key=lambda mark: _agreement(found[mark]))
+        names, *rows = found[self._delimiter]
+        if _NOT_UTF8.search("".join(names)) or not all(map(str.strip, names or [""])):
+            raise ValueError(
+                f"{self.path}, line 1: every column needs a name, in UTF-8; found {few(names)}; add the "
+                "names, save the file as UTF-8, or leave the column out (a pandas index: index=False)"
+            )
+        check_names(self.path, names)
         self.kinds = dict.fromkeys(names, Kind.EMPTY)
         self.n_rows = None if rows else 0
         for piece in islice(self._read(0, names), 1):
             self.kinds = {name: kind_of_texts(values) for name, values in piece.items()}
 
-    def _check_header(self, names: list[str]) -> None:
-        """Refuse a file that does not begin with the names of its columns."""
-        text = "".join(names)
-        if not text or "\0" in text or not _is_utf8(text):
-            raise ValueError(
-                f"{self.path} does not begin with names of columns in UTF-8; save it as UTF-8 with such a "
-                f"line, or check that it is {self.what}"
-            )
-        if not all(map(str.strip, names)):
-            raise ValueError(
-                f"{self.path}, line 1: a column has no name: {few(names)}; name it or leave it out (a pandas "
-                "index: to_csv(..., index=False))"
-            )
-        check_names(self.path, names)
+    def _first_records(self, delimiter: str) -> list[list[str]]:
+        """Read the header and the first row, as far as they can be read."""
+        found: list[list[str]] = []
+        with suppress(ValueError):
+            found.extend(fields for _, fields in islice(_records(self.path, delimiter), 2))
+        return found or [[]]
 
     def place(self, row: int) -> str:
         """Describe the line on which a row begins."""
-        try:
+        with suppress(StopIteration, ValueError, *_ERRORS):
             line, _ = next(islice(_records(self.path, self._delimiter), row + 1, None))
-        except (StopIteration, *_ERRORS):
-            return super().place(row)
-        return f"line {line} (row {row}, counting from 0)"
+            return f"line {line} (row {row}, counting from 0)"
+        return super().place(row)
 
     def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Read the blocks of the file as text."""
         if self.n_rows == 0:
             return
-        last = list(self.kinds)[-1]
+        last = [*self.kinds][-1]
+        read = pa.csv.ReadOptions(block_size=_BLOCK)
+        parse = pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
+        convert = pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(self.kinds, pa.string()),
+            include_columns=[*dict.fromkeys([*columns, last])],
+            strings_can_be_null=True,
+        )
         with pa.OSFile(str(self.path)) as raw:
-            try:
-                with self._reader(raw, [*columns, last]) as reader:  # closed before the file: it reads ahead
+            try:  # the reader is closed before the file: it reads ahead
+                with pa.csv.open_csv(_unpacked(raw), read, parse, convert) as reader:
                     for batch in filter(len, reader):
                         self.done = min(1.0, raw.tell() / raw.size())
                         if self.done == 1 and {"\r", "\n"} & {*str(batch.column(last)[-1])}:
@@ -445,39 +428,18 @@ class DelimitedFile(File):
                 self._refuse_broken_line()
                 raise
 
-    def _reader(self, raw: Any, columns: Sequence[str]) -> Any:
-        return pa.csv.open_csv(
-            pa.CompressedInputStream(raw, "gzip") if _is_gzip(self.path) else raw,
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK),
-            parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(self.kinds, pa.string()),
-                include_columns=[*dict.fromkeys(columns)],
-                strings_can_be_null=True,
-            ),
-        )
-
     def _refuse_broken_line(self) -> None:
         """Raise ValueError about the first line that is not a row, if one can be found."""
-        begin = f"{self.path}, line"
-        try:
+        with suppress(*_ERRORS):  # a damaged gzip file hides the line
             for line, fields in _records(self.path, self._delimiter, strict=True):
-                problem = self._problem_of(fields)
-                if problem:
-                    raise ValueError(f"{begin} {line}, {problem}") from None
-        except csv.Error as error:
-            line, why = error.args
-            problem = f"cannot be read ({why}); a quote that opens there may never be closed"
-            raise ValueError(f"{begin} {line}, {problem}") from None
-        except _ERRORS:  # a damaged gzip file hides the line
-            pass
-
-    def _problem_of(self, fields: list[str]) -> str:
-        """Describe why the values of a line are not a row; "" if they are."""
-        n, shown = len(fields), repr(shorten(self._delimiter.join(fields), 60))
-        if n != len(self.kinds):
-            return f"has {n} value{'s' * (n != 1)}, the header has {len(self.kinds)}: {shown}"
-        return "" if _is_utf8("".join(fields)) else f"is not UTF-8 text: {shown}; save the file as UTF-8"
+                text = self._delimiter.join(fields)
+                if len(fields) != len(self.kinds):
+                    problem = f"has {plural(len(fields), 'value')}, the header has {len(self.kinds)}"
+                elif _NOT_UTF8.search(text):
+                    problem = "is not UTF-8 text, as which the file must be saved"
+                else:
+                    continue
+                raise ValueError(f"{self.path}, line {line}, {problem}: {shorten(text, 60)!r}") from None
 
 
 class TabFile(DelimitedFile):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate
 from operator import methodcaller
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,19 +28,16 @@ from duramen.io.tables import (
     Column,
     Kind,
     Table,
+    check_names,
+    check_present,
     column_roles,
-    features_of,
     listed_names,
     refuse_where,
-    repeated,
     rows_in_memory,
 )
 from duramen.text import few, shorten
 
-T = TypeVar("T")
-
 _FORMAT = 1
-_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a core's cache holds
 _MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
@@ -56,7 +54,7 @@ class Number:
 
     name: str
     fill: float | None = None
-    kind: str = field(default="number", init=False)
+    kind: str = "number"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +84,7 @@ class Choice:
     of: str
     categories: tuple[Category, ...]
     fill: Category | None = None
-    kind: str = field(default="choice", init=False)
+    kind: str = "choice"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,10 +111,9 @@ class Choice:
 
 
 def _part_from_json(state: dict[str, Any]) -> Any:
-    settings = dict(state)
-    if settings.pop("kind") == "number":
-        return Number(**settings)
-    return Choice(categories=tuple(settings.pop("categories")), **settings)
+    if state["kind"] == "number":
+        return Number(**state)
+    return Choice(**{**state, "categories": tuple(state["categories"])})
 
 
 @dataclass(frozen=True)
@@ -208,17 +205,13 @@ class Encoding:
 
     def _matrix(self, batch: Batch) -> Array:
         X = np.zeros((len(batch), len(self.names)), dtype=self.dtype)
-        places = accumulate((len(part.names) for part in self.parts), initial=0)
-        numbers = []  # columns, with their places in X
-        for part, place in zip(self.parts, places, strict=False):
+        place = 0  # of the part's first column
+        for part in self.parts:
             if isinstance(part, Choice):
                 X[np.arange(len(X)), place + _read(batch, part.name, part.encode)] = 1
             else:
-                numbers.append((place, _read(batch, part.name, partial(part.encode, dtype=X.dtype))))
-        rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
-        for start in range(0, len(X), rows):
-            for place, values in numbers:
-                X[start : start + rows, place] = values[start : start + rows]
+                X[:, place] = _read(batch, part.name, partial(part.encode, dtype=X.dtype))
+            place += len(part.names)
         return X
 
     def to_json(self) -> dict[str, Any]:
@@ -243,15 +236,14 @@ class Encoding:
         return cls(parts, label_choice=classes and _part_from_json(classes), **fields)
 
 
-def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
+def _read(batch: Batch, name: str | None, read: Callable[[Column], Any]) -> Any:
     """Read a column of a batch, None without a name; an error about a value names file, column and row."""
     if name is None:
-        return None  # type: ignore[return-value]
+        return None
     try:
         return read(batch.column(name))
     except RowError as error:
-        error.column = name
-        error.at(batch.place).inside(f"{batch.table.path}: column {name!r} ")
+        _about(batch.table, name, error.at(batch.place))
         raise
 
 
@@ -314,32 +306,29 @@ def learn_encoding(
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
     if table.n_rows == 0:
         raise ValueError(f"{table.path} has no rows")
-    roles = {"label": label, "weight": weight, "id": id}
-    used = _features(table, roles, features)
+    roles, used = _columns(table, {"label": label, "weight": weight, "id": id}, features)
     chosen = _one_hot_columns(table, used, one_hot)
-    for name in used:
-        _check_kind(table, name, "feature" if name in chosen else "number", may_be_id=id is None)
-    for role, column in roles.items():
-        if column is not None:
-            _check_kind(table, column, role)
     numbers = [name for name in used if name not in chosen]
-    learners: list[_Categories | _Mean | _Median] = [
-        _Categories(table, name, filled=impute is not None) for name in chosen
-    ]
+    roles |= {**dict.fromkeys(used, "number"), **dict.fromkeys(chosen, "feature")}
+    for name, role in roles.items():
+        _check_kind(table, name, role, may_be_id=id is None)
+    learners: dict[str, _Categories | _Mean | _Median] = {
+        name: _Categories(table, name, filled=impute is not None) for name in chosen
+    }
     if impute in ("mean", "median"):
-        learners += [number_learner(impute, len(numbers), name) for name in numbers]
+        learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
     if label is not None and (classes or table.kinds[label] in _CHOICES):
-        learners.append(_Categories(table, label, label=True))
-    for batch in table.batches(columns=[learner.name for learner in learners]) if learners else ():
-        for learner in learners:
-            _read(batch, learner.name, learner.add)
+        learners[label] = _Categories(table, label, label=True)
+    for batch in table.batches(columns=learners) if learners else ():
+        for name, learner in learners.items():
+            _read(batch, name, learner.add)
         if each is not None:
             each(batch)
-    found: dict[str | None, Any] = {learner.name: learner.result() for learner in learners}
-    for column, part in found.items():
-        if part is None:
-            error = RowError("has no value in any row", column=column, hint="features")
-            raise error.inside(f"{table.path}: column {column!r} ")
+    found: dict[str | None, Any] = {}
+    for name, learner in learners.items():
+        found[name] = learner.result(name)
+        if found[name] is None:
+            raise _about(table, name, RowError("has no value in any row", hint="features"))
     constant = None if impute is None else 0.0
     encoding = Encoding(
         tuple(found.get(name) or Number(name, constant) for name in used),
@@ -351,32 +340,28 @@ def learn_encoding(
         dtype="float32" if {table.kinds[name] for name in numbers} == {Kind.SINGLE} else "float64",
         impute=impute,
     )
-    twice = repeated(encoding.names)
-    if twice:
-        raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
+    check_names(table.path, encoding.names)
     return encoding
 
 
-def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> list[str]:
-    """Return the features' names; warn of those that may not be meant so."""
-    taken = column_roles(table.columns, table.path, roles, features, table.index)
-    used = features_of(taken)
+def _columns(
+    table: Table, named: dict[str, str | None], features: Iterable[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the columns' roles, and the features; warn of those that may not be meant so."""
+    roles, used = column_roles(table.columns, table.path, named, features, table.index)
     if features is None:
-        index = sorted({*table.index} - {*taken})
+        index = [name for name in table.index if name not in roles]
         if index:
-            _warn(
-                table,
-                f"{few(index)} was the index of a pandas frame, and is not used as a feature; name it among "
-                "the features if it is one, or as the id",
+            warnings.warn(
+                f"{table.path}: {few(index)} was the index of a pandas frame, and is not used as a feature; "
+                "name it among the features if it is one, or as the id",
+                stacklevel=3,
             )
-        for name in used:
-            if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
-                _warn(table, f"column {name!r} is a feature; if it identifies the rows, pass it as the id")
-    return used
-
-
-def _warn(table: Table, text: str) -> None:
-    warnings.warn(f"{table.path}: {text}", stacklevel=4)
+        for name in used if named["id"] is None else ():
+            if name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
+                advice = "if it identifies the rows, pass it as the id"
+                warnings.warn(f"{table.path}: column {name!r} is a feature; {advice}", stacklevel=3)
+    return roles, used
 
 
 def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> Collection[str]:
@@ -385,8 +370,7 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
         return [name for name in used if table.kinds[name] in _CHOICES]
     names = listed_names(one_hot, "one_hot")
     for name in names:
-        if name not in used:
-            raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
+        check_present(name, used, Path("the list of features"), " (one_hot)")
     return names
 
 
@@ -395,7 +379,7 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
     "feature": (_FEATURES, ", which cannot be a feature"),
     "number": (NUMERIC, ", not numbers"),
     "label": (_FEATURES - {Kind.MIXED}, "; labels are numbers, text or true/false"),
-    "weight": (NUMERIC, ", not numbers"),
+    "weight": (NUMERIC, "; weights are numbers"),
     "id": (
         (Kind.WHOLE, *_TEXT_IDS),
         "; ids are whole numbers or text, so that no two become equal by rounding",
@@ -409,14 +393,20 @@ def _check_kind(table: Table, name: str, role: str, *, may_be_id: bool = False) 
     if kind in kinds:
         return
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    what, hint = f"the {role}", ""
+    hint = ""
     if role in ("feature", "number"):
-        what, hint = "column", "text" if kind in _FEATURES else "time"
+        hint = "text" if kind in _FEATURES else "time"
         if may_be_id and kind in _TEXT_IDS:
             hint = "text id"
-    text = "holds {kind}{where}{why}"
-    error = RowError(text, column=name, hint=hint, kind=kind.value, where=where, why=why)
-    raise error.inside(f"{table.path}: {what} {name!r} ")
+    raise _about(
+        table, name, RowError("holds {kind}{where}{why}", hint=hint, kind=kind.value, where=where, why=why)
+    )
+
+
+def _about(table: Table, name: str, error: RowError) -> RowError:
+    """Return an error as one about a column of a table."""
+    error.column = name
+    return error.inside(f"{table.path}: column {name!r} ")
 
 
 def form_of_ids(table: Table, id: str) -> str:
@@ -433,8 +423,8 @@ class _Categories:
     """
 
     def __init__(self, table: Table, name: str, *, filled: bool = False, label: bool = False) -> None:
-        self.name, self.filled, self.label, kind = name, filled, label, table.kinds[name]
-        self.of: str | None = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(kind, "number")
+        self.filled, self.label = filled, label
+        self.of: str | None = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
         if not table.typed and not (label and self.of == "number"):
             self.of = None  # it is known when all values are
         self.counts: Counter[Category] = Counter()
@@ -446,11 +436,10 @@ class _Categories:
         counts = np.bincount(codes[codes >= 0]).tolist()
         self.counts.update(dict(zip(values, counts, strict=True)))
         if len(self.counts) > _MOST_CATEGORIES:
-            what = "values, too many for classes" if self.label else "categories"
             hint = "numbers" if self.label else "group"
-            raise RowError("has more than {most:,} {what}", hint=hint, most=_MOST_CATEGORIES, what=what)
+            raise RowError(f"has more than {_MOST_CATEGORIES:,} different values", hint=hint)
 
-    def result(self) -> Choice | None:
+    def result(self, name: str) -> Choice | None:
         of, counts = self.of, dict(self.counts)
         if of is None:
             from duramen.io.arrow import parse_categories
@@ -462,14 +451,12 @@ class _Categories:
             return None
         categories = tuple(sorted(counts))
         frequent = max(categories, key=counts.__getitem__)  # the first of ties
-        return Choice(self.name, of, categories, frequent if self.filled else None)
+        return Choice(name, of, categories, frequent if self.filled else None)
 
 
-def number_learner(impute: str, n_columns: int, name: str = "") -> _Mean | _Median:
+def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
     """Return the learner for the mean or median of one of ``n_columns`` columns."""
-    if impute == "mean":
-        return _Mean(name)
-    return _Median(name, max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
+    return _Mean() if impute == "mean" else _Median(max(2_000, min(50_000, 4_000_000 // n_columns)))
 
 
 def _present(column: Column) -> Array:
@@ -482,26 +469,28 @@ def _present(column: Column) -> Array:
 class _Mean:
     """The mean, rounded once: of an exact sum, which depends neither on the order nor on the batches."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.total, self.count = name, Fraction(0), 0
+    def __init__(self) -> None:
+        self.total, self.count = Fraction(0), 0
 
     def add(self, column: Column) -> None:
-        values = _present(column)
+        values = _present(column).tolist()
         self.count += len(values)
-        fractions, exponents = np.frexp(values)
-        whole = (fractions * 2.0**53).astype(np.int64)
-        for exponent in np.unique(exponents).tolist():
-            self.total += sum(whole[exponents == exponent].tolist()) * Fraction(2) ** (exponent - 53)
+        try:
+            while part := math.fsum(values):
+                self.total += Fraction(part)
+                values.append(-part)
+        except OverflowError:  # near the largest float
+            self.total += sum(map(Fraction, values))
 
-    def result(self) -> Number | None:
-        return Number(self.name, float(self.total / self.count)) if self.count else None
+    def result(self, name: str) -> Number | None:
+        return Number(name, float(self.total / self.count)) if self.count else None
 
 
 class _Median:
     """The median of the values, or of a uniform sample of ``size`` of them, the same for any batches."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.size, self.rng = name, size, np.random.default_rng(0x6D656469616E)
+    def __init__(self, size: int) -> None:
+        self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
         self.keys, self.values = np.empty(0), np.empty(0)
 
     def add(self, column: Column) -> None:
@@ -510,8 +499,9 @@ class _Median:
         smallest = np.argsort(keys)[: self.size]
         self.keys, self.values = keys[smallest], np.concatenate([self.values, values])[smallest]
 
-    def result(self) -> Number | None:
+    def result(self, name: str) -> Number | None:
         if not len(self.values):
             return None
-        middle = [float(np.quantile(self.values, 0.5, method=one)) for one in ("lower", "higher")]
-        return Number(self.name, statistics.mean(middle))  # two large numbers do not overflow
+        values = self.values.tolist()
+        middle = statistics.median_low(values), statistics.median_high(values)
+        return Number(name, statistics.mean(middle))  # two large numbers do not overflow

@@ -21,11 +21,11 @@ FORMATS = (
 """The formats, for a message."""
 
 _FORMATS: dict[str, Any] = {  # the ends of files' names, and the bytes that files begin with
-    "parquet": ((".parquet", ".pq", ".parq"), (b"PAR1",)),
     "csv": ((".csv", ".csv.gz"), ()),
     "tsv": ((".tsv", ".tab", ".tsv.gz", ".tab.gz"), ()),
+    "parquet": ((".parquet", ".pq", ".parq"), b"PAR1"),
     "arrow": ((".arrow", ".arrows", ".ipc", ".feather"), (b"ARROW1", b"\xff\xff\xff\xff")),
-    "npz": ((".npz",), (b"PK\x03\x04", b"PK\x05\x06")),
+    "npz": (".npz", (b"PK\x03\x04", b"PK\x05\x06")),
 }
 
 
@@ -33,7 +33,7 @@ def open_table(path: Any) -> Table:
     """Open a file of rows and named columns, to be read in batches.
 
     Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
-    NumPy's .npz. The format follows from the suffix or, if that is unknown, from the first bytes. All
+    NumPy's .npz. The format follows from the suffix, or from the first bytes. All
     but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
     pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
     order of their names, a list in its own order. All files must have the same columns.
@@ -64,9 +64,8 @@ def _files_of(path: Any) -> tuple[Path, list[Path]]:
             raise ValueError("the list of files is empty; name at least one")
         return Path(f"{path[0]} and {len(path) - 1} more"), [Path(file) for file in path]
     source = Path(path)
-    if source.is_dir():
-        return source, _matching(Path(escape(str(source))) / "*.parquet")
-    return source, _matching(source) if is_pattern(source) else [source]
+    pattern = Path(escape(str(source))) / "*.parquet" if source.is_dir() else source
+    return source, _matching(pattern) if is_pattern(pattern) else [source]
 
 
 def is_pattern(source: Path) -> bool:
@@ -76,22 +75,17 @@ def is_pattern(source: Path) -> bool:
 
 def _matching(pattern: Path) -> list[Path]:
     """List the files that match a pattern, without what Spark writes beside the data, such as _SUCCESS."""
-    found = sorted(Path(file) for file in glob(str(pattern), recursive=True))  # noqa: PTH207 (folders may have patterns too)
+    found = sorted(map(Path, glob(str(pattern), recursive=True)))  # noqa: PTH207 (folders may have patterns too)
     named = pattern.name.startswith("_")  # names that begin with a dot are left out by glob
     files = [file for file in found if file.is_file() and (named or not file.name.startswith("_"))]
     if not files:
-        what = "Parquet files" if pattern.suffix == ".parquet" else "files"
-        raise FileNotFoundError(
-            f"there are no {what} that match {pattern}; put a name that contains *, ? or [ into a list"
-        )
+        raise FileNotFoundError(f"no files match {pattern}; put a name that contains *, ? or [ into a list")
     return files
 
 
 def _open_file(path: Path) -> File:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name its files, or the folder alone")
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty: it has no bytes")
     kind = _format_of(path)
@@ -117,23 +111,21 @@ def is_table(path: Path) -> bool:
 
 
 def _format_of(path: Path) -> str | None:
-    name = path.name.lower()
-    for kind, (suffixes, _) in _FORMATS.items():
-        if name.endswith(suffixes):
-            return kind
     with path.open("rb") as file:
         begin = file.read(8)
-    return next((kind for kind, (_, magic) in _FORMATS.items() if begin.startswith(magic)), None)
+    for kind, (suffixes, beginnings) in _FORMATS.items():
+        if path.name.lower().endswith(suffixes) or begin.startswith(beginnings):
+            return kind
+    return None
 
 
-_KINDS = {  # by NumPy's kinds
-    "b": Kind.FLAG,
+_KINDS = {  # by NumPy's characters for types
+    "?": Kind.FLAG,
     "U": Kind.TEXT,
-    "i": Kind.WHOLE,
-    "u": Kind.WHOLE,
-    "f": Kind.REAL,
-    "M": Kind.TIME,
-    "m": Kind.TIME,
+    **dict.fromkeys(np.typecodes["AllInteger"], Kind.WHOLE),
+    **dict.fromkeys("ef", Kind.SINGLE),
+    **dict.fromkeys("dg", Kind.REAL),
+    **dict.fromkeys("mM", Kind.TIME),
 }
 
 
@@ -150,25 +142,18 @@ class Archive(File):
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
         columns: list[tuple[str, Array]] = []
         for name, array in arrays.items():
-            if array.ndim > 2:
-                raise ValueError(
-                    f"{self.path}: {name!r} has shape {array.shape}; rows and columns are needed"
-                )
-            if array.ndim == 2:
-                columns += ((f"x{place}", column) for place, column in enumerate(array.T))
-            elif array.ndim == 1:
+            if array.ndim == 1:
                 columns.append((name, array))
+            elif array.ndim:
+                columns += ((f"x{place}", column) for place, column in enumerate(array.T))
         check_names(self.path, [name for name, _ in columns])
-        self._columns = dict(columns)
-        self.kinds = {name: _kind(column.dtype) for name, column in columns}
-        lengths = {name: len(column) for name, column in columns}
-        self.n_rows = min(lengths.values())
-        if max(lengths.values()) > self.n_rows:
-            raise ValueError(f"{self.path}: every array needs one value per row; found {shorten(lengths)}")
+        self._columns, self.n_rows = dict(columns), len(columns[0][1])
+        if {column.shape for _, column in columns} != {(self.n_rows,)}:
+            shapes = shorten({name: array.shape for name, array in arrays.items()})
+            raise ValueError(
+                f"{self.path}: every array needs a value, or a row of them, per row; found {shapes}"
+            )
+        self.kinds = {name: _KINDS.get(column.dtype.char, Kind.OTHER) for name, column in columns}
 
     def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         yield {name: self._columns[name] for name in columns}
-
-
-def _kind(dtype: np.dtype[Any]) -> Kind:
-    return Kind.SINGLE if dtype.char in "ef" else _KINDS.get(dtype.kind, Kind.OTHER)

@@ -9,25 +9,23 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
-from duramen.io.tables import column_roles, features_of, listed_names
+from duramen.io.encoding import Encoding, learn_encoding
+from duramen.io.formats import open_table
+from duramen.io.tables import Reader, Table, column_roles, listed_names, shape_text
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
 
-if TYPE_CHECKING:
-    from duramen.io import Encoding, Table
-    from duramen.io.tables import Reader
-
 T = TypeVar("T")
 Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
 Progress = Callable[[int, float, int], Any]
-TextIds = Iterator[tuple[float, int, Any]]  # the share read, the rows before a batch, and its ids
+TextIds = Iterator[tuple[float, Any]]  # the share read, and the ids of a batch
 
 _MOST_IDS = 20_000_000  # ids compared across batches: 160 MB, 320 at the end; further ones are not checked
 
@@ -54,9 +52,7 @@ class Scan(ABC):
         self._progress = progress
 
     def __repr__(self) -> str:
-        rows = "rows not counted" if self.n_rows is None else f"{self.n_rows:,} rows"
-        columns = "" if self.names is None else f", {len(self.names)} columns"
-        return f"Scan of {self.title}: {rows}{columns}"
+        return f"Scan of {self.title}: {shape_text(self.n_rows, self.names)}"
 
     def __iter__(self) -> Iterator[WeightedPoints]:
         """Read all batches, in order, as points."""
@@ -120,11 +116,13 @@ class Scan(ABC):
         """
         wanted: list[int] = np.asarray(ids).tolist()
         found: dict[int, str] = {}
+        n_rows = 0
         with self._progress_callback() as show:
-            for done, first, names in self._text_ids():
+            for done, names in self._text_ids():
                 here = dict(zip(numbers_of(names).tolist(), names, strict=True))
-                found.update((number, here[number]) for number in here.keys() & wanted)
-                show(3, done, first + len(names))
+                found |= {number: here[number] for number in here.keys() & wanted}
+                n_rows += len(names)
+                show(3, done, n_rows)
         return [found[number] for number in wanted]
 
 
@@ -192,16 +190,13 @@ def scan(
     if not (isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
     roles: dict[str, Any] = {"label": label, "weight": weight, "id": id}
-    columns = None if features is None else listed_names(features, "features")
     table = _open(source)
     if table is not None:
-        from duramen.io import learn_encoding
-
-        encoding = learn_encoding(table, features=columns, one_hot=one_hot, impute=impute, **roles)
+        encoding = learn_encoding(table, features=features, one_hot=one_hot, impute=impute, **roles)
         return TableScan(table, encoding, progress)
     if one_hot or impute:
         raise TypeError("one_hot= and impute= are for files and Arrow datasets; encode batches yourself")
-    return _BatchScan(source, columns, roles, progress)
+    return _BatchScan(source, features, roles, progress)
 
 
 def _open(source: Any) -> Table | None:
@@ -218,11 +213,7 @@ def _open(source: Any) -> Table | None:
     kinds = {isinstance(one, (str, Path)) for one in entries}
     if kinds == {True, False}:
         raise TypeError("a list to scan must hold either files or batches, not both")
-    if True not in kinds:
-        return None
-    from duramen.io import open_table
-
-    return open_table(source)
+    return open_table(source) if True in kinds else None
 
 
 def _numbers(ids: Any) -> Any:
@@ -275,7 +266,7 @@ class TableScan(Scan):
     def _text_ids(self) -> TextIds:
         if self.encoding.ids == "text":
             for batch, rows in self._read_ids():
-                yield batch.done, batch.first, rows.ids
+                yield batch.done, rows.ids
 
 
 @final
@@ -283,7 +274,11 @@ class _BatchScan(Scan):
     """Batches passed by the user."""
 
     def __init__(
-        self, source: Any, features: list[str] | None, roles: dict[str, str | None], progress: bool | Progress
+        self,
+        source: Any,
+        features: Iterable[str] | None,
+        roles: dict[str, str | None],
+        progress: bool | Progress,
     ) -> None:
         super().__init__(progress)
         if isinstance(source, Iterator) or not (callable(source) or isinstance(source, Iterable)):
@@ -291,29 +286,27 @@ class _BatchScan(Scan):
                 f"a scan reads files, an Arrow dataset, or batches, twice; found {type(source).__name__}; "
                 "pass a list of batches, or a function that returns an iterator"
             )
-        self._source, self._features, self._roles = source, features, roles
+        self._source, self._roles = source, roles
+        self._features = None if features is None else listed_names(features, "features")
 
     def _text_ids(self) -> TextIds:
-        first = 0
-        for _, batch in self._batches():
+        for batch in self._batches():
             ids = None if isinstance(batch, WeightedPoints) else self._columns(batch)[3]
             if is_names(ids):
-                names = listed(ids)
-                yield 0.5, first, names
-                first += len(names)
+                yield 0.5, listed(ids)
 
     def _parts(self) -> Sequence[Part]:
         return [self._read]
 
-    def _batches(self) -> Iterator[tuple[int, Any]]:
+    def _batches(self) -> Iterable[Any]:
         batches = self._source() if callable(self._source) else self._source
         if not isinstance(batches, Iterable):
             raise TypeError(f"a function to scan must return an iterable; found {batches!r}")
-        return enumerate(batches)
+        return batches
 
     def _read(self) -> Iterator[tuple[int, float, WeightedPoints]]:
         first = 0
-        for number, batch in self._batches():
+        for number, batch in enumerate(self._batches()):
             try:
                 points = self._points(batch, first)
             except (TypeError, ValueError) as error:
@@ -338,7 +331,7 @@ class _BatchScan(Scan):
         """Return X, labels, weights and ids of a batch."""
         if is_frame(batch):
             return self._frame_columns(batch)
-        if self._features is not None or any(name is not None for name in self._roles.values()):
+        if any(name is not None for name in (self._features, *self._roles.values())):
             raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
         parts = batch if isinstance(batch, tuple) else (batch,)
         if not 1 <= len(parts) <= 3:
@@ -350,12 +343,10 @@ class _BatchScan(Scan):
 
     def _frame_columns(self, batch: Any) -> tuple[Any, ...]:
         """Return the same of a frame, with the columns of X in the order of the first batch."""
-        there = column_names(batch)
-        taken = column_roles(there, Path("the frame"), self._roles, self._features)
-        wanted = features_of(taken)
+        _, wanted = column_roles(column_names(batch), Path("the frame"), self._roles, self._features)
         self.names = self.names or tuple(wanted)
         if set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")
         frame = as_frame(batch)
-        others = self._roles.values()
-        return frame.select(*self.names), *(name and frame.get_column(name) for name in others)
+        others = (name and frame.get_column(name) for name in self._roles.values())
+        return frame.select(*self.names), *others

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import partial
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -36,8 +37,7 @@ BEYOND_INT64 = "holds {value}, beyond the largest int64 in {row}"
 MISSING = "has no value in {row}"
 INFINITE = "is infinite, or too large in {row}; correct it or drop the row"
 
-_BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
-_MOST, _FEWEST = 1 << 16, 1 << 8
+_NUMBERS = 1 << 20  # of a batch: 8 MB; with twice as many a store is hardly faster, and takes 100 MB more
 
 
 class Kind(Enum):
@@ -81,7 +81,7 @@ class Column:
     """
 
     join: ClassVar[Any] = staticmethod(np.concatenate)
-    typed: ClassVar[bool] = True
+    typed = True
 
     def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
         self.kind, self.values = kind, pieces[0] if len(pieces) == 1 else self.join(pieces)
@@ -91,10 +91,11 @@ class Column:
         if self.typed and self.kind not in _KINDS_OF[wanted]:
             raise RowError(f"holds {self.kind.value}, not {wanted}")
 
-    def numbers(self) -> Array:
+    def numbers(self, *, flags: bool = False) -> Array:
         """Return a numeric array, NaN where a value is missing; copied only if it must be.
 
         Whole numbers that float64 would round are refused: they are ids more often than quantities.
+        ``flags`` says that text is true or false, which become 1 and 0.
         """
         self._check("numbers")
         values: Array = self.values
@@ -121,10 +122,6 @@ class Column:
         refuse_where(codes < 0, MISSING, hint="drop")
         return [texts[code] for code in codes.tolist()]
 
-    def flags(self) -> Array:
-        """Return 0, 1 or NaN (missing)."""
-        return self.numbers()
-
     def distinct(self, of: str) -> tuple[Array, list[Any]]:
         """Return a code for each row (-1 where missing) and the value of each code.
 
@@ -132,7 +129,7 @@ class Column:
         """
         if of == "text":
             return self.texts()
-        numbers = self.flags() if of == "flag" else self.numbers()
+        numbers = self.numbers(flags=of == "flag")
         refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
         values = known[~np.isnan(known)].astype(float).tolist()  # NaN sorts last
@@ -140,26 +137,22 @@ class Column:
         return np.where(np.isnan(numbers), -1, codes), plain
 
 
-def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
-    """Return the message about a missing column, with the names of the present ones."""
-    by_lower = {other.strip().lower(): other for other in reversed(there)}
-    close = [repr(by_lower[key]) for key in get_close_matches(str(name).strip().lower(), by_lower, n=3)]
-    hint = f"did you mean {' or '.join(close)}? It" if close else "it"
-    wanted = f" ({role})" if role else ""
-    return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
-
-
-def repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once."""
-    return [name for name, count in Counter(names).items() if count > 1]
+def check_present(name: Any, there: Sequence[Any], path: Path, role: str = "") -> None:
+    """Refuse a column that is missing, with the names of the present ones."""
+    if name not in there:
+        by_lower = {str(other).strip().lower(): other for other in reversed(there)}
+        close = get_close_matches(str(name).strip().lower(), by_lower, n=1)
+        hint = f"did you mean {by_lower[close[0]]!r}? It" if close else "it"
+        raise ValueError(f"{path} has no column {name!r}{role}; {hint} has {few(there)}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
-    if repeated(names):
-        raise ValueError(f"{path}: more than one column is called {few(repeated(names))}; rename them")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
 
 
 def listed_names(names: Iterable[Any], what: str) -> list[Any]:
@@ -175,30 +168,25 @@ def column_roles(
     roles: Mapping[str, Any],
     features: Iterable[Any] | None,
     index: Sequence[Any] = (),
-) -> dict[Any, str]:
-    """Return the role of each column that is used; by default, features are all others but ``index``.
+) -> tuple[dict[Any, str], list[Any]]:
+    """Return the role of each column that is used, and the features: by default all others but ``index``.
 
     Absent columns, two roles for one, and a table without features are refused.
     """
-    found: dict[Any, str] = {}
     given = [(role, name) for role, name in roles.items() if name is not None]
-    for role, name in [*given, *(("features", name) for name in listed_names(features or (), "features"))]:
-        if name not in there:
-            raise ValueError(absent(name, [str(one) for one in there], path, role))
+    given += [("features", name) for name in listed_names(features or (), "features")]
+    found: dict[Any, str] = {}
+    for role, name in given:
+        check_present(name, there, path, f" ({role})")
         if name in found:
-            both = f"{found[name]} and {role}" if found[name] != role else f"{role}, twice"
-            raise ValueError(f"column {name!r} is given as {both}; a column has one role")
+            raise ValueError(f"column {name!r} is given as {found[name]} and {role}; name each column once")
         found[name] = role
     if features is None:
         found |= {name: "features" for name in there if name not in {*found, *index}}
-    if "features" not in found.values():
+    used = [name for name, role in found.items() if role == "features"]
+    if not used:
         raise ValueError(f"{path} has no column left for the features; it has {few(there)}")
-    return found
-
-
-def features_of(roles: Mapping[Any, str]) -> list[Any]:
-    """Return the columns that are features."""
-    return [name for name, role in roles.items() if role == "features"]
+    return found, used
 
 
 @contextmanager
@@ -217,14 +205,20 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
 
 def rows_in_memory(width: int) -> int:
     """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two."""
-    fit = _BYTES // (8 * max(1, width))
-    return max(_FEWEST, min(_MOST, 1 << fit.bit_length() >> 1))
+    fit = _NUMBERS // max(1, width)
+    return max(256, min(65_536, 1 << fit.bit_length() >> 1))
+
+
+def shape_text(n_rows: int | None, columns: Sequence[str] | None) -> str:
+    """Say how many rows and columns there are, as far as that is known."""
+    rows = "rows not counted" if n_rows is None else f"{n_rows:,} rows"
+    return rows if columns is None else f"{rows}, {len(columns)} columns"
 
 
 def marks_of(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     """Return fingerprints of files, which change whenever one is changed or replaced; not of absent files."""
-    found = {path: path.stat() for path in paths if path.exists()}
-    return {path: (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for path, one in found.items()}
+    mark = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns")
+    return {path: mark(path.stat()) for path in paths if path.exists()}
 
 
 class File(ABC):
@@ -233,9 +227,9 @@ class File(ABC):
     ``n_rows`` is None until a pass has counted them; the columns in ``index`` were that of a pandas frame.
     """
 
-    what: ClassVar[str]
-    errors: ClassVar[tuple[type[Exception], ...]] = ()  # of reading a damaged file
-    column_type: ClassVar[type[Column]] = Column
+    what: str
+    errors: tuple[type[Exception], ...] = ()  # of reading a damaged file
+    column_type: type[Column] = Column
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
     index: tuple[str, ...] = ()
@@ -261,17 +255,17 @@ class File(ABC):
         with readable(self.path, self.what, *self.errors):
             for piece in self._read(n_rows, columns):
                 count += _length(piece)
-                self.done = count / self.n_rows if self.n_rows else self.done
+                if self.n_rows:
+                    self.done = count / self.n_rows
                 yield piece
                 del piece  # so that the next one is read without this one in memory
         self._refuse_changed("while it was read; start again")
         self.n_rows = count
 
     def _refuse_changed(self, when: str) -> None:
-        now = marks_of(self._marks)
-        for path, mark in self._marks.items():
-            if now.get(path) != mark:
-                raise ValueError(f"{path} changed {when} when it is complete")
+        changed = self._marks.items() - marks_of(self._marks).items()
+        if changed:
+            raise ValueError(f"{min(changed)[0]} changed {when} when it is complete")
 
     def shards(self) -> Sequence[File]:
         """Split the file into parts that can be read in parallel."""
@@ -300,8 +294,7 @@ class Batch:
 
     def column(self, name: str) -> Column:
         """Return one column; ValueError if it was not read."""
-        if name not in self.pieces[0]:
-            raise ValueError(absent(name, [*self.pieces[0]], self.table.path))
+        check_present(name, [*self.pieces[0]], self.table.path)
         return self.table.column_type([piece[name] for piece in self.pieces], self.table.kinds[name])
 
     def place(self, row: int) -> str:
@@ -321,14 +314,12 @@ class Table:
         check_same_columns([(file.path, file.types()) for file in files])
         self.path, self.files, first = path, files, files[0]
         self.index, self.column_type, self.typed = first.index, first.column_type, first.column_type.typed
-        self.columns = tuple(first.kinds)
-        self.kinds = dict(first.kinds)
+        self.columns, self.kinds = tuple(first.kinds), dict(first.kinds)
         for file in files:
             self.kinds |= {name: kind for name, kind in file.kinds.items() if kind not in NUMERIC}
 
     def __repr__(self) -> str:
-        rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
-        return f"<Table {self.path.name}: {rows}, {len(self.columns)} columns>"
+        return f"<Table {self.path.name}: {shape_text(self.n_rows, self.columns)}>"
 
     @property
     def n_rows(self) -> int | None:
@@ -346,8 +337,7 @@ class Table:
         """
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
-            if name not in self.kinds:
-                raise ValueError(absent(name, self.columns, self.path))
+            check_present(name, self.columns, self.path)
         n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
         return self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0))
 
@@ -408,6 +398,9 @@ def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
     for path, types in tables[1:]:
         first, wanted = tables[0]
         for name in {**wanted, **types}:
-            if types.get(name) != wanted.get(name):
-                both = f"is {types.get(name, 'absent')}, in {first} it is {wanted.get(name, 'absent')}"
-                raise ValueError(f"{path}: column {name!r} {both}; all files need the same columns")
+            here, there = types.get(name, "absent"), wanted.get(name, "absent")
+            if here != there:
+                raise ValueError(
+                    f"{path}: column {name!r} is {here}, in {first} it is {there}; all files need the same "
+                    "columns"
+                )
