@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import warnings
 from collections import Counter
@@ -93,9 +92,8 @@ class Choice:
     def encode(self, column: Column, hint: str = "impute") -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
-        known = {category: code for code, category in enumerate(self.categories)}
-        filled = -1 if self.fill is None else known[self.fill]
-        table = np.array([*(known.get(value, -2) for value in values), filled])
+        known: dict[Any, int] = {category: code for code, category in enumerate(self.categories)}
+        table = np.array([*(known.get(value, -2) for value in values), known.get(self.fill, -1)])
         found = table[codes]  # code -1, the last entry, is for missing values
         refuse_where(found == -1, MISSING, hint=hint)
         if (found < 0).any():
@@ -105,7 +103,7 @@ class Choice:
                 "correct the value, drop the row, or learn the encoding from data that include it",
                 row,
                 value=shorten(category_text(values[codes[row]]), 60),
-                known=few([category_text(category) for category in self.categories], 5),
+                known=few([*map(category_text, self.categories)], 5),
             )
         return found
 
@@ -197,11 +195,13 @@ class Encoding:
 
     def rows(self, batch: Batch) -> EncodedRows:
         """Encode a batch; an error about a value names the file, the column and the row."""
-        labels = partial((self.label_choice or Number("")).encode, hint="drop")
-        y = _read(batch, self.label, labels)
-        weights = _read(batch, self.weight, _weights)
-        ids = _read(batch, self.id, methodcaller("words" if self.ids == "text" else "whole"))
-        return EncodedRows(self._matrix(batch), None if y is None else y.astype(np.float64), weights, ids)
+        label = self.label_choice or Number("")
+        return EncodedRows(
+            self._matrix(batch),
+            _read(batch, self.label, lambda column: label.encode(column, hint="drop").astype(np.float64)),
+            _read(batch, self.weight, _weights),
+            _read(batch, self.id, methodcaller("words" if self.ids == "text" else "whole")),
+        )
 
     def _matrix(self, batch: Batch) -> Array:
         X = np.zeros((len(batch), len(self.names)), dtype=self.dtype)
@@ -312,9 +312,7 @@ def learn_encoding(
     roles |= {**dict.fromkeys(used, "number"), **dict.fromkeys(chosen, "feature")}
     for name, role in roles.items():
         _check_kind(table, name, role, may_be_id=id is None)
-    learners: dict[str, _Categories | _Mean | _Median] = {
-        name: _Categories(table, name, filled=impute is not None) for name in chosen
-    }
+    learners: dict[str, Any] = {name: _Categories(table, name, filled=impute is not None) for name in chosen}
     if impute in ("mean", "median"):
         learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
     if label is not None and (classes or table.kinds[label] in _CHOICES):
@@ -324,7 +322,7 @@ def learn_encoding(
             _read(batch, name, learner.add)
         if each is not None:
             each(batch)
-    found: dict[str | None, Any] = {}
+    found: dict[Any, Any] = {}
     for name, learner in learners.items():
         found[name] = learner.result(name)
         if found[name] is None:
@@ -433,7 +431,7 @@ class _Categories:
         codes, values = column.distinct(self.of or "text")
         if not self.filled:
             refuse_where(codes < 0, MISSING, hint="drop" if self.label else "impute")
-        counts = np.bincount(codes[codes >= 0]).tolist()
+        counts = np.bincount(codes + 1)[1:].tolist()  # without missing values
         self.counts.update(dict(zip(values, counts, strict=True)))
         if len(self.counts) > _MOST_CATEGORIES:
             hint = "numbers" if self.label else "group"
@@ -473,14 +471,12 @@ class _Mean:
         self.total, self.count = Fraction(0), 0
 
     def add(self, column: Column) -> None:
-        values = _present(column).tolist()
+        values = _present(column)
         self.count += len(values)
-        try:
-            while part := math.fsum(values):
-                self.total += Fraction(part)
-                values.append(-part)
-        except OverflowError:  # near the largest float
-            self.total += sum(map(Fraction, values))
+        fractions, exponents = np.frexp(values)
+        whole = (fractions * 2.0**53).astype(np.int64)
+        for exponent in np.unique(exponents).tolist():
+            self.total += sum(whole[exponents == exponent].tolist()) * Fraction(2) ** (exponent - 53)
 
     def result(self, name: str) -> Number | None:
         return Number(name, float(self.total / self.count)) if self.count else None
@@ -491,17 +487,16 @@ class _Median:
 
     def __init__(self, size: int) -> None:
         self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
-        self.keys, self.values = np.empty(0), np.empty(0)
+        self.sample = np.empty((2, 0))  # random keys, and the values of the smallest
 
     def add(self, column: Column) -> None:
         values = _present(column)
-        keys = np.concatenate([self.keys, self.rng.random(len(values))])
-        smallest = np.argsort(keys)[: self.size]
-        self.keys, self.values = keys[smallest], np.concatenate([self.values, values])[smallest]
+        both = np.hstack([self.sample, [self.rng.random(len(values)), values]])
+        self.sample = both[:, np.argsort(both[0])[: self.size]]
 
     def result(self, name: str) -> Number | None:
-        if not len(self.values):
+        values = self.sample[1].tolist()
+        if not values:
             return None
-        values = self.values.tolist()
         middle = statistics.median_low(values), statistics.median_high(values)
         return Number(name, statistics.mean(middle))  # two large numbers do not overflow

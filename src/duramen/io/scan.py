@@ -328,9 +328,15 @@ class _BatchScan(Scan):
         return WeightedPoints(X, y, weights, _numbers(ids))
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
-        """Return X, labels, weights and ids of a batch."""
+        """Return X, labels, weights and ids of a batch; X of a frame has the columns of the first batch."""
         if is_frame(batch):
-            return self._frame_columns(batch)
+            _, wanted = column_roles(column_names(batch), Path("the frame"), self._roles, self._features)
+            self.names = self.names or tuple(wanted)
+            if set(wanted) != set(self.names):
+                raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")
+            frame = as_frame(batch)
+            others = (name and frame.get_column(name) for name in self._roles.values())
+            return frame.select(*self.names), *others
         if any(name is not None for name in (self._features, *self._roles.values())):
             raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
         parts = batch if isinstance(batch, tuple) else (batch,)
@@ -340,13 +346,3 @@ class _BatchScan(Scan):
                 "with ids pass dm.points(X, y, weights, ids)"
             )
         return (*parts, None, None, None)[:4]
-
-    def _frame_columns(self, batch: Any) -> tuple[Any, ...]:
-        """Return the same of a frame, with the columns of X in the order of the first batch."""
-        _, wanted = column_roles(column_names(batch), Path("the frame"), self._roles, self._features)
-        self.names = self.names or tuple(wanted)
-        if set(wanted) != set(self.names):
-            raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")
-        frame = as_frame(batch)
-        others = (name and frame.get_column(name) for name in self._roles.values())
-        return frame.select(*self.names), *others

@@ -140,7 +140,7 @@ class Column:
 def check_present(name: Any, there: Sequence[Any], path: Path, role: str = "") -> None:
     """Refuse a column that is missing, with the names of the present ones."""
     if name not in there:
-        by_lower = {str(other).strip().lower(): other for other in reversed(there)}
+        by_lower = {str(other).strip().lower(): other for other in there}
         close = get_close_matches(str(name).strip().lower(), by_lower, n=1)
         hint = f"did you mean {by_lower[close[0]]!r}? It" if close else "it"
         raise ValueError(f"{path} has no column {name!r}{role}; {hint} has {few(there)}")
@@ -230,7 +230,7 @@ class File(ABC):
     what: str
     errors: tuple[type[Exception], ...] = ()  # of reading a damaged file
     column_type: type[Column] = Column
-    kinds: Mapping[str, Kind]
+    kinds: dict[str, Kind]
     n_rows: int | None = None
     index: tuple[str, ...] = ()
     done = 1.0  # the share that has been read, where rows are not counted yet
@@ -357,15 +357,15 @@ class Table:
         begin, start = first, first + skip  # the numbers of a piece's first row and of a batch's
         for number, file in enumerate(files):
             for piece in file.pieces(n_rows, columns):
-                row, end = max(begin, start), begin + _length(piece)
-                while row < end:
+                end = begin + _length(piece)
+                while start < end:
                     stop = min(end, start + n_rows)
-                    taken = slice(row - begin, stop - begin)
+                    taken = slice(max(0, start - begin), stop - begin)
                     waiting.append({name: values[taken] for name, values in piece.items()})
-                    row = stop
-                    if row == start + n_rows:
-                        yield Batch(self, start, (number + file.done) / len(files), waiting)
-                        start, waiting = row, []
+                    if stop < start + n_rows:
+                        break
+                    yield Batch(self, start, (number + file.done) / len(files), waiting)
+                    start, waiting = stop, []
                 begin = end
                 del piece  # so that the next one is read without this one in memory
         if waiting:
