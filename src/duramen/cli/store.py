@@ -41,7 +41,7 @@ from duramen.cli.output import Fields, bar, defer_interrupts, describe_error, fi
 from duramen.errors import RowError
 from duramen.io import Encoding
 from duramen.io.encoding import form_of_ids
-from duramen.io.formats import is_table
+from duramen.io.formats import format_of
 from duramen.io.scan import TableScan
 
 StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
@@ -187,7 +187,7 @@ def _whole_number(one: Any) -> int:
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
     from_stdin = str(path) == "-"
-    if from_stdin or not is_table(path):
+    if from_stdin or format_of(path) is None:
         text = sys.stdin.read() if from_stdin else path.read_text("utf-8", "replace")
         lines = map(str.strip, text.removeprefix("\ufeff").splitlines())
         return None, list(filter(None, lines))

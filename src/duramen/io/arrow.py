@@ -101,6 +101,7 @@ class TextColumn(ArrowColumn):
     typed = False
 
     def numbers(self, *, flags: bool = False) -> Array:
+        self.values = pc.utf8_trim_whitespace(self.values)
         if flags or self.kind is Kind.FLAG:
             truths = self._cast(pa.bool_(), "holds {value!r}, which is not true or false in {row}")
             return _numpy(truths.cast(pa.float64()))
@@ -116,10 +117,6 @@ class TextColumn(ArrowColumn):
         refuse_where(~plain, "holds {value!r}, which is not a plain whole number in {row}", self.values)
         return super().whole()
 
-    def _cast(self, dtype: Any, problem: str, hint: str = "") -> Any:
-        self.values = pc.utf8_trim_whitespace(self.values)
-        return super()._cast(dtype, problem, hint)
-
 
 def kind_of_texts(values: Any) -> Kind:
     """Return what the texts of a column look like, as :func:`kind_of` does for a typed one."""
@@ -132,7 +129,7 @@ def kind_of_texts(values: Any) -> Kind:
         return Kind.CODE if _share(values, _DIGITS) == 1 else Kind.REAL
     if _castable(values, pa.bool_()):
         return Kind.FLAG
-    if any(_castable(values, dtype) for dtype in (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))):
+    if _castable(values, pa.timestamp("ns")) or _castable(values, pa.timestamp("ns", "UTC")):
         return Kind.TIME
     return Kind.MIXED if _share(values, _NUMBER) > 0.5 else Kind.TEXT
 
@@ -170,7 +167,6 @@ def _castable(values: Any, dtype: Any) -> bool:
 # files with types
 
 _SHARD = 1 << 18  # rows: as many row groups are read together as have this many
-_BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
@@ -184,9 +180,11 @@ class PyarrowFile(File):
         self.schema = schema
         check_names(self.path, schema.names)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
-        self.index = _index_of(schema)
+        with suppress(ValueError, TypeError, KeyError):  # not written by pandas, or damaged
+            index = list(schema.pandas_metadata["index_columns"])  # dictionaries stand for ranges
+            self.index = tuple(name for name in schema.names if name in index)
 
-    def types(self) -> dict[str, str]:
+    def types(self) -> dict[str, Any]:
         return _types(self.schema)
 
     @abstractmethod
@@ -205,17 +203,8 @@ def _decoded(values: Any) -> Any:
     return values.dictionary_decode() if types.is_dictionary(values.type) else values
 
 
-def _types(schema: Any) -> dict[str, str]:
-    return dict(zip(schema.names, map(str, schema.types), strict=True))
-
-
-def _index_of(schema: Any) -> tuple[str, ...]:
-    """Return the columns that were the index of a pandas frame, unless that was a range."""
-    try:
-        columns = list(schema.pandas_metadata["index_columns"])
-    except (ValueError, TypeError, KeyError):  # not written by pandas, or damaged
-        return ()
-    return tuple(name for name in schema.names if name in columns)
+def _types(schema: Any) -> dict[str, Any]:
+    return dict(zip(schema.names, schema.types, strict=True))
 
 
 class ParquetFile(PyarrowFile):
@@ -233,7 +222,7 @@ class ParquetFile(PyarrowFile):
 
     def shards(self) -> Sequence[File]:
         n = len(self._counts)
-        step = max(1, _SHARD * n // max(1, sum(self._counts)))
+        step = max(1, _SHARD * n // (self.n_rows or 1))
         shards = [copy(self) for _ in range(0, n, step)]
         for place, shard in enumerate(shards):
             groups = slice(place * step, (place + 1) * step)
@@ -241,7 +230,7 @@ class ParquetFile(PyarrowFile):
         return shards if len(shards) > 1 else [self]
 
     def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
-        with _open_parquet(self.path, len(columns)) as file:
+        with _open_parquet(self.path) as file:
             yield from file.iter_batches(
                 batch_size=n_rows,
                 columns=[*columns],
@@ -251,10 +240,9 @@ class ParquetFile(PyarrowFile):
         pa.default_memory_pool().release_unused()
 
 
-def _open_parquet(path: Path, n_columns: int = 1) -> Any:
-    # Without a buffer size a whole column of a row group is read at once.
-    buffer = max(16 << 10, min(128 << 10, _BUFFERS // max(1, n_columns)))
-    return pa.parquet.ParquetFile(str(path), buffer_size=buffer, pre_buffer=False)
+def _open_parquet(path: Path) -> Any:
+    # Without a buffer size a whole column of a row group is read at once; larger ones are not faster.
+    return pa.parquet.ParquetFile(str(path), buffer_size=32 << 10, pre_buffer=False)
 
 
 class ArrowFile(PyarrowFile):
@@ -311,11 +299,9 @@ def dataset_table(source: Any) -> Table:
     from pyarrow.dataset import dataset  # slow to import
 
     data = dataset(source) if isinstance(source, pa.Table) else source
-    try:
-        fragments = list(data.get_fragments())
-    except ValueError:  # of a filtered dataset pyarrow does not list the files
-        fragments = []
-    fragments = [one for one in fragments if hasattr(one, "path")]  # not of a table in memory
+    fragments = []
+    with suppress(ValueError):  # of a filtered dataset pyarrow does not list the files
+        fragments = [one for one in data.get_fragments() if hasattr(one, "path")]  # none in memory
     check_same_columns([(one.path, _types(one.physical_schema)) for one in fragments])
     files = [Path(one.path) for one in fragments]
     path = files[0].parent if files else Path("the Arrow data")
@@ -332,27 +318,6 @@ def _unpacked(raw: Any) -> Any:
     is_gzip = raw.read(2) == b"\x1f\x8b"
     raw.seek(0)
     return pa.CompressedInputStream(raw, "gzip") if is_gzip else raw
-
-
-def _records(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Read the records that are not empty, each with the line it begins on."""
-    begins = 1
-    # bytes that are not UTF-8 stay visible as surrogates
-    with (
-        pa.OSFile(str(path)) as raw,
-        io.TextIOWrapper(_unpacked(raw), "utf-8-sig", "surrogateescape", newline="") as file,
-    ):
-        reader = csv.reader(file, delimiter=delimiter, strict=strict)
-        try:
-            for fields in reader:
-                if fields:
-                    yield begins, fields
-                begins = reader.line_num + 1
-        except csv.Error as error:
-            raise ValueError(
-                f"{path}, line {begins}, cannot be read ({error}); a quote that opens there may never be "
-                "closed"
-            ) from None
 
 
 _NOT_UTF8 = re.compile("[\0\udc80-\udcff]")  # NUL, and surrogates
@@ -379,7 +344,7 @@ class DelimitedFile(File):
         found = {mark: self._first_records(mark) for mark in self.delimiters}
         self._delimiter = max(found, key=lambda mark: _agreement(found[mark]))
         names, *rows = found[self._delimiter]
-        if _NOT_UTF8.search("".join(names)) or not all(map(str.strip, names or [""])):
+        if _NOT_UTF8.search("".join(names)) or not all(map(str.strip, names)):
             raise ValueError(
                 f"{self.path}, line 1: every column needs a name, in UTF-8; found {few(names)}; add the "
                 "names, save the file as UTF-8, or leave the column out (a pandas index: index=False)"
@@ -390,17 +355,35 @@ class DelimitedFile(File):
         for piece in islice(self._read(0, names), 1):
             self.kinds = {name: kind_of_texts(values) for name, values in piece.items()}
 
+    def _records(self, delimiter: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Read the records that are not empty, each with the line it begins on."""
+        begins = 1
+        # bytes that are not UTF-8 stay visible as surrogates
+        with (
+            pa.OSFile(str(self.path)) as raw,
+            io.TextIOWrapper(_unpacked(raw), "utf-8-sig", "surrogateescape", newline="") as file,
+        ):
+            reader = csv.reader(file, delimiter=delimiter, strict=strict)
+            try:
+                for fields in reader:
+                    if fields:
+                        yield begins, fields
+                    begins = reader.line_num + 1
+            except csv.Error as error:
+                why = f"cannot be read ({error}); a quote that opens there may never be closed"
+                raise ValueError(f"{self.path}, line {begins}, {why}") from None
+
     def _first_records(self, delimiter: str) -> list[list[str]]:
         """Read the header and the first row, as far as they can be read."""
         found: list[list[str]] = []
         with suppress(ValueError):
-            found.extend(fields for _, fields in islice(_records(self.path, delimiter), 2))
-        return found or [[]]
+            found.extend(fields for _, fields in islice(self._records(delimiter), 2))
+        return found or [[""]]
 
     def place(self, row: int) -> str:
         """Describe the line on which a row begins."""
         with suppress(StopIteration, ValueError, *_ERRORS):
-            line, _ = next(islice(_records(self.path, self._delimiter), row + 1, None))
+            line, _ = next(islice(self._records(self._delimiter), row + 1, None))
             return f"line {line} (row {row}, counting from 0)"
         return super().place(row)
 
@@ -413,7 +396,7 @@ class DelimitedFile(File):
         parse = pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         convert = pa.csv.ConvertOptions(
             column_types=dict.fromkeys(self.kinds, pa.string()),
-            include_columns=[*dict.fromkeys([*columns, last])],
+            include_columns=[*{*columns, last}],
             strings_can_be_null=True,
         )
         with pa.OSFile(str(self.path)) as raw:
@@ -431,7 +414,7 @@ class DelimitedFile(File):
     def _refuse_broken_line(self) -> None:
         """Raise ValueError about the first line that is not a row, if one can be found."""
         with suppress(*_ERRORS):  # a damaged gzip file hides the line
-            for line, fields in _records(self.path, self._delimiter, strict=True):
+            for line, fields in self._records(self._delimiter, strict=True):
                 text = self._delimiter.join(fields)
                 if len(fields) != len(self.kinds):
                     problem = f"has {plural(len(fields), 'value')}, the header has {len(self.kinds)}"
@@ -446,3 +429,12 @@ class TabFile(DelimitedFile):
     """A text file with tabs between the values."""
 
     delimiters = "\t"
+
+
+READERS: dict[str, type[File]] = {
+    "csv": DelimitedFile,
+    "tsv": TabFile,
+    "parquet": ParquetFile,
+    "arrow": ArrowFile,
+}
+"""The classes for the files of each format."""

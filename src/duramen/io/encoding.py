@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
@@ -306,10 +306,18 @@ def learn_encoding(
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
     if table.n_rows == 0:
         raise ValueError(f"{table.path} has no rows")
-    roles, used = _columns(table, {"label": label, "weight": weight, "id": id}, features)
-    chosen = _one_hot_columns(table, used, one_hot)
+    named = {"label": label, "weight": weight, "id": id}
+    roles, used = column_roles(table.columns, table.path, named, features, table.index)
+    if one_hot == "auto":
+        chosen = [name for name in used if table.kinds[name] in _CHOICES]
+    else:
+        chosen = listed_names(one_hot, "one_hot")
+    for name in chosen:
+        check_present(name, used, Path("the list of features"), " (one_hot)")
     numbers = [name for name in used if name not in chosen]
     roles |= {**dict.fromkeys(used, "number"), **dict.fromkeys(chosen, "feature")}
+    if features is None:
+        _warn(table, roles)
     for name, role in roles.items():
         _check_kind(table, name, role, may_be_id=id is None)
     learners: dict[str, Any] = {name: _Categories(table, name, filled=impute is not None) for name in chosen}
@@ -342,34 +350,19 @@ def learn_encoding(
     return encoding
 
 
-def _columns(
-    table: Table, named: dict[str, str | None], features: Iterable[str] | None
-) -> tuple[dict[str, str], list[str]]:
-    """Return the columns' roles, and the features; warn of those that may not be meant so."""
-    roles, used = column_roles(table.columns, table.path, named, features, table.index)
-    if features is None:
-        index = [name for name in table.index if name not in roles]
-        if index:
-            warnings.warn(
-                f"{table.path}: {few(index)} was the index of a pandas frame, and is not used as a feature; "
-                "name it among the features if it is one, or as the id",
-                stacklevel=3,
-            )
-        for name in used if named["id"] is None else ():
-            if name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
-                advice = "if it identifies the rows, pass it as the id"
-                warnings.warn(f"{table.path}: column {name!r} is a feature; {advice}", stacklevel=3)
-    return roles, used
-
-
-def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> Collection[str]:
-    """Return which features are encoded one-hot; refuse a name that is not a feature."""
-    if one_hot == "auto":
-        return [name for name in used if table.kinds[name] in _CHOICES]
-    names = listed_names(one_hot, "one_hot")
-    for name in names:
-        check_present(name, used, Path("the list of features"), " (one_hot)")
-    return names
+def _warn(table: Table, roles: dict[str, str]) -> None:
+    """Warn of columns that may not be meant to have, or to lack, the role of a feature."""
+    index = [name for name in table.index if name not in roles]
+    if index:
+        warnings.warn(
+            f"{table.path}: {few(index)} was the index of a pandas frame, and is not used as a feature; "
+            "name it among the features if it is one, or as the id",
+            stacklevel=3,
+        )
+    for name in roles if "id" not in roles.values() else ():
+        if roles[name] == "number" and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
+            advice = "if it identifies the rows, pass it as the id"
+            warnings.warn(f"{table.path}: column {name!r} is a feature; {advice}", stacklevel=3)
 
 
 _FEATURES = frozenset(Kind) - {Kind.TIME, Kind.OTHER}

@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Piece, Table, check_names, readable
+from duramen.io.tables import File, Kind, Piece, Table, check_names
 from duramen.text import shorten
 
 FORMATS = (
@@ -50,22 +50,18 @@ def open_table(path: Any) -> Table:
     >>> [len(batch) for batch in table.batches(n_rows=2)]
     [2, 1]
     """
-    source, files = _files_of(path)
+    if isinstance(path, (list, tuple)):
+        if not path:
+            raise ValueError("the list of files is empty; name at least one")
+        source, files = Path(f"{path[0]} and {len(path) - 1} more"), [*map(Path, path)]
+    else:
+        source = Path(path)
+        pattern = Path(escape(str(source))) / "*.parquet" if source.is_dir() else source
+        files = _matching(pattern) if is_pattern(pattern) else [pattern]
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
     return Table(files[0] if len(files) == 1 else source, parts)
-
-
-def _files_of(path: Any) -> tuple[Path, list[Path]]:
-    """Return what a table is called, and its files."""
-    if isinstance(path, (list, tuple)):
-        if not path:
-            raise ValueError("the list of files is empty; name at least one")
-        return Path(f"{path[0]} and {len(path) - 1} more"), [Path(file) for file in path]
-    source = Path(path)
-    pattern = Path(escape(str(source))) / "*.parquet" if source.is_dir() else source
-    return source, _matching(pattern) if is_pattern(pattern) else [source]
 
 
 def is_pattern(source: Path) -> bool:
@@ -88,29 +84,19 @@ def _open_file(path: Path) -> File:
         raise ValueError(f"{path} is a folder; name its files, or the folder alone")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty: it has no bytes")
-    kind = _format_of(path)
+    kind = format_of(path)
     if kind is None:
         raise ValueError(f"{path} has no known suffix or content; the formats are {FORMATS}")
     if kind == "npz":
         return Archive(path)
     needed("pyarrow", "reading this file", "frames")
-    from duramen.io import arrow
+    from duramen.io.arrow import READERS
 
-    readers: dict[str, type[File]] = {
-        "parquet": arrow.ParquetFile,
-        "csv": arrow.DelimitedFile,
-        "tsv": arrow.TabFile,
-        "arrow": arrow.ArrowFile,
-    }
-    return readers[kind](path)
+    return READERS[kind](path)
 
 
-def is_table(path: Path) -> bool:
-    """Return whether :func:`open_table` knows the format of a file."""
-    return _format_of(path) is not None
-
-
-def _format_of(path: Path) -> str | None:
+def format_of(path: Path) -> str | None:
+    """Return which of the formats of :func:`open_table` a file has, if any."""
     with path.open("rb") as file:
         begin = file.read(8)
     for kind, (suffixes, beginnings) in _FORMATS.items():
@@ -138,7 +124,7 @@ class Archive(File):
     what = "a .npz file of numbers and text (objects are not unpickled)"
 
     def _open(self) -> None:
-        with readable(self.path, self.what, Exception), self.path.open("rb") as file:
+        with self._readable(Exception), self.path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
         columns: list[tuple[str, Array]] = []
         for name, array in arrays.items():

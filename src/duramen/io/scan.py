@@ -211,7 +211,7 @@ def _open(source: Any) -> Table | None:
         )
     entries = source if isinstance(source, (list, tuple)) else [source]
     kinds = {isinstance(one, (str, Path)) for one in entries}
-    if kinds == {True, False}:
+    if len(kinds) > 1:
         raise TypeError("a list to scan must hold either files or batches, not both")
     return open_table(source) if True in kinds else None
 
@@ -240,7 +240,7 @@ class TableScan(Scan):
         for batch in shard(self.encoding.batch_rows, self.encoding.columns):
             rows, first = self.encoding.rows(batch), batch.first
             ids = np.arange(first, first + len(rows)) if rows.ids is None else _numbers(rows.ids)
-            if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
+            if self._ids is not None and first < _MOST_IDS:
                 self._ids.append(ids)
             with rows_from(first):
                 points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked

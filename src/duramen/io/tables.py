@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -173,10 +173,11 @@ def column_roles(
 
     Absent columns, two roles for one, and a table without features are refused.
     """
-    given = [(role, name) for role, name in roles.items() if name is not None]
-    given += [("features", name) for name in listed_names(features or (), "features")]
+    given = zip(repeat("features"), listed_names(features or (), "features"))
     found: dict[Any, str] = {}
-    for role, name in given:
+    for role, name in [*roles.items(), *given]:
+        if name is None:
+            continue
         check_present(name, there, path, f" ({role})")
         if name in found:
             raise ValueError(f"column {name!r} is given as {found[name]} and {role}; name each column once")
@@ -187,20 +188,6 @@ def column_roles(
     if not used:
         raise ValueError(f"{path} has no column left for the features; it has {few(there)}")
     return found, used
-
-
-@contextmanager
-def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn the errors that a damaged file causes into one ValueError that names the file."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
-    except errors as error:
-        raise ValueError(
-            f"{path} is damaged, cut short, or not {what}: {shorten(error, 160).rstrip('.')}; "
-            "copy or write it again"
-        ) from error
 
 
 def rows_in_memory(width: int) -> int:
@@ -237,8 +224,21 @@ class File(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path, self._marks = path, marks_of([path])  # before anything is read
-        with readable(path, self.what, *self.errors):
+        with self._readable(*self.errors):
             self._open()
+
+    @contextmanager
+    def _readable(self, *errors: type[Exception]) -> Iterator[None]:
+        """Turn the errors that a damaged file causes into one ValueError that names the file."""
+        try:
+            yield
+        except (FileNotFoundError, PermissionError, IsADirectoryError):
+            raise
+        except errors as error:
+            raise ValueError(
+                f"{self.path} is damaged, cut short, or not {self.what}; copy or write it again "
+                f"({shorten(error, 160)})"
+            ) from error
 
     @abstractmethod
     def _open(self) -> None:
@@ -252,7 +252,7 @@ class File(ABC):
         """Read some columns in pieces, and count the rows; refuse a file that has changed, or changes."""
         self._refuse_changed("after it was opened; open it again")
         count = 0
-        with readable(self.path, self.what, *self.errors):
+        with self._readable(*self.errors):
             for piece in self._read(n_rows, columns):
                 count += _length(piece)
                 if self.n_rows:
@@ -271,7 +271,7 @@ class File(ABC):
         """Split the file into parts that can be read in parallel."""
         return [self]
 
-    def types(self) -> dict[str, str]:
+    def types(self) -> dict[str, Any]:
         """Return the types of the columns, for comparison with another file."""
         return {name: "numbers" if kind in NUMERIC else kind.value for name, kind in self.kinds.items()}
 
@@ -393,7 +393,7 @@ def _length(piece: Piece) -> int:
     return len(next(iter(piece.values())))
 
 
-def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
+def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
     """Refuse a file whose columns or types differ from the first's; each is a path and its types."""
     for path, types in tables[1:]:
         first, wanted = tables[0]
