@@ -169,9 +169,14 @@ def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARD", 900)
     whole = table()
     files(tmp_path, whole, (1, 1500))
-    shards = open_table(tmp_path).shards()
+    opened = open_table(tmp_path)
+    shards = opened.shards()
     assert len(shards) == 5
-    read = [(batch.first, batch.column("a").numbers()) for shard in shards for batch in shard(3000, ["a"])]
+    read = [
+        (batch.first, batch.column("a").numbers())
+        for shard in shards
+        for batch in opened.read(shard, 3000, ["a"])
+    ]
     np.testing.assert_array_equal(np.concatenate([part for _, part in read]), whole["a"].to_numpy())
     assert [first for first, _ in read] == [0, 1, 801, 1500, 2300]
 

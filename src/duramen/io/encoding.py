@@ -66,7 +66,7 @@ class Number:
             if np.isfinite(values.sum()):
                 return values
         if self.fill is not None:
-            values = np.where(np.isnan(values), values.dtype.type(self.fill), values)
+            values = np.where(np.isnan(values), self.fill, values)
         refuse_where(np.isnan(values), MISSING, hint=hint)
         refuse_where(np.isinf(values), INFINITE)
         return values
@@ -383,7 +383,7 @@ def _check_kind(table: Table, name: str, role: str, *, may_be_id: bool = False) 
     kind, (kinds, why) = table.kinds[name], _ROLES[role]
     if kind in kinds:
         return
-    where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
+    where = "" if kind in NUMERIC else table.why_text(name)
     hint = ""
     if role in ("feature", "number"):
         hint = "text" if kind in _FEATURES else "time"

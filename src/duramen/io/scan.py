@@ -17,7 +17,7 @@ from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
 from duramen.io.encoding import Encoding, learn_encoding
 from duramen.io.formats import open_table
-from duramen.io.tables import Reader, Table, column_roles, listed_names, shape_text
+from duramen.io.tables import Shard, Table, column_roles, listed_names, shape_text
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
@@ -236,8 +236,8 @@ class TableScan(Scan):
     def _parts(self) -> Sequence[Part]:
         return [partial(self._read, shard) for shard in self.table.shards()]
 
-    def _read(self, shard: Reader) -> Iterator[tuple[int, float, WeightedPoints]]:
-        for batch in shard(self.encoding.batch_rows, self.encoding.columns):
+    def _read(self, shard: Shard) -> Iterator[tuple[int, float, WeightedPoints]]:
+        for batch in self.table.read(shard, self.encoding.batch_rows, self.encoding.columns):
             rows, first = self.encoding.rows(batch), batch.first
             ids = np.arange(first, first + len(rows)) if rows.ids is None else _numbers(rows.ids)
             if self._ids is not None and first < _MOST_IDS:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
-from functools import partial
 from itertools import accumulate, repeat
 from operator import attrgetter
 from pathlib import Path
@@ -25,9 +24,9 @@ from duramen.arrays import Array, check_count
 from duramen.errors import RowError
 from duramen.text import few, shorten
 
-Category: TypeAlias = str | int | float | bool
+Category: TypeAlias = str | float  # also int and bool
 Piece: TypeAlias = Mapping[str, Any]  # consecutive rows: arrays of the columns, NumPy's or Arrow's
-Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
+Shard: TypeAlias = "tuple[Sequence[File], int]"  # files, and the number of their first row
 
 EXACT = 2**53
 """float64 represents every whole number up to here."""
@@ -339,22 +338,21 @@ class Table:
         for name in wanted:
             check_present(name, self.columns, self.path)
         n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
-        return self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0))
+        return self.read((self.files, 0), n_rows, wanted, check_count("skip", skip, 0))
 
-    def shards(self) -> list[Reader]:
-        """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
+    def shards(self) -> list[Shard]:
+        """Split the table into parts that :meth:`read` can read in parallel."""
         if self.n_rows is None:
-            return [partial(self._read, self.files, 0)]
+            return [(self.files, 0)]
         shards = [shard for file in self.files for shard in file.shards()]
         starts = accumulate((shard.n_rows or 0 for shard in shards), initial=0)
-        return [partial(self._read, [shard], start) for shard, start in zip(shards, starts, strict=False)]
+        return [([shard], start) for shard, start in zip(shards, starts, strict=False)]
 
-    def _read(
-        self, files: Sequence[File], first: int, n_rows: int, columns: Sequence[str], skip: int = 0
-    ) -> Iterator[Batch]:
-        """Read files of which the first row has the number ``first``; a batch may span two files."""
+    def read(self, shard: Shard, n_rows: int, columns: Sequence[str], skip: int = 0) -> Iterator[Batch]:
+        """Read a shard, as :meth:`batches` reads all; a batch may span two files."""
+        files, begin = shard  # the number of the first row of a piece
+        start = begin + skip  # of a batch
         waiting: list[Piece] = []
-        begin, start = first, first + skip  # the numbers of a piece's first row and of a batch's
         for number, file in enumerate(files):
             for piece in file.pieces(n_rows, columns):
                 end = begin + _length(piece)
