@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from duramen.io.tables import rows_in_memory
+from duramen.io.tables import kind_named, rows_in_memory
 from tests.io.files import WRITERS, arrow_table, gathered, some_numbers, written
 from tests.support import assert_identical_array
 
@@ -203,3 +203,23 @@ def test_pandas_metadata_may_be_nonsense(tmp_path, said):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": [1.0, 2.0]}).replace_schema_metadata({b"pandas": said}), path)
     assert open_table(path).index == ()
+
+
+@pytest.mark.parametrize(
+    "kind, types",
+    [
+        ("EMPTY", [pa.null()]),
+        ("FLAG", [pa.bool_(), np.dtype("?")]),
+        ("WHOLE", [pa.int8(), pa.uint64(), np.dtype("u1"), np.dtype(">i8")]),
+        ("REAL", [pa.float64(), pa.decimal128(9, 2), pa.decimal256(9, 2), np.dtype("f8"), np.dtype("g")]),
+        ("SINGLE", [pa.float16(), pa.float32(), np.dtype("f2"), np.dtype("f4")]),
+        ("TEXT", [pa.string(), pa.large_string(), np.dtype("U"), np.dtype("U7")]),
+        ("TIME", [pa.date32(), pa.date64(), pa.time32("s"), pa.timestamp("ns", "UTC"), pa.duration("s")]),
+        ("TIME", [pa.month_day_nano_interval(), np.dtype("M8[D]"), np.dtype("m8[s]")]),
+        ("OTHER", [pa.binary(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.binary(4)]),
+        ("OTHER", [pa.map_(pa.string(), pa.int8()), np.dtype("c16"), np.dtype("S3"), np.dtype("O")]),
+    ],
+)
+def test_what_a_column_of_each_type_holds(kind, types):
+    names = [one.name if isinstance(one, np.dtype) else str(one) for one in types]
+    assert {kind_named(name).name for name in names} == {kind}

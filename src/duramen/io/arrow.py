@@ -35,6 +35,7 @@ from duramen.io.tables import (
     Table,
     check_names,
     check_same_columns,
+    kind_named,
     marks_of,
     refuse_where,
 )
@@ -46,24 +47,13 @@ _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
-_TESTS = (  # what a column of an Arrow type holds: the first that applies
-    (Kind.EMPTY, types.is_null),
-    (Kind.FLAG, types.is_boolean),
-    (Kind.WHOLE, types.is_integer),
-    (Kind.REAL, types.is_float64),
-    (Kind.REAL, types.is_decimal),
-    (Kind.SINGLE, types.is_floating),
-    (Kind.TEXT, lambda dtype: str(dtype) in ("string", "large_string", "string_view")),
-    (Kind.TIME, types.is_temporal),
-)
-
 
 def kind_of(dtype: Any) -> Kind:
     """Return what a column of an Arrow type holds."""
     if types.is_dictionary(dtype):
         inner = kind_of(dtype.value_type)
         return Kind.CATEGORY if inner in (Kind.WHOLE, Kind.REAL, Kind.SINGLE) else inner
-    return next((kind for kind, test in _TESTS if test(dtype)), Kind.OTHER)
+    return kind_named(str(dtype))
 
 
 class ArrowColumn(Column):
@@ -124,9 +114,9 @@ def kind_of_texts(values: Any) -> Kind:
     if not len(values):
         return Kind.EMPTY
     if _castable(values, pa.float64()):
-        if _share(values, _WHOLE) == 1:
-            return Kind.WHOLE
-        return Kind.CODE if _share(values, _DIGITS) == 1 else Kind.REAL
+        if _share(values, _DIGITS) < 1:
+            return Kind.REAL
+        return Kind.WHOLE if _share(values, _WHOLE) == 1 else Kind.CODE
     if _castable(values, pa.bool_()):
         return Kind.FLAG
     if _castable(values, pa.timestamp("ns")) or _castable(values, pa.timestamp("ns", "UTC")):
@@ -223,10 +213,11 @@ class ParquetFile(PyarrowFile):
     def shards(self) -> Sequence[File]:
         n = len(self._counts)
         step = max(1, _SHARD * n // (self.n_rows or 1))
-        shards = [copy(self) for _ in range(0, n, step)]
-        for place, shard in enumerate(shards):
-            groups = slice(place * step, (place + 1) * step)
+        shards = []
+        for start in range(0, n, step):
+            shard, groups = copy(self), slice(start, start + step)
             shard._groups, shard.n_rows = range(n)[groups], sum(self._counts[groups])
+            shards.append(shard)
         return shards if len(shards) > 1 else [self]
 
     def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:

@@ -122,9 +122,9 @@ class EncodedRows:
     """
 
     X: Array
-    y: Array | None = None
-    weights: Array | None = None
-    ids: Array | list[str] | None = None
+    y: Array | None
+    weights: Array | None
+    ids: Array | list[str] | None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -168,8 +168,8 @@ class Encoding:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        rest = (self.label, self.weight, self.id)
-        return (*self.features, *(name for name in rest if name is not None))
+        columns = (*self.features, self.label, self.weight, self.id)
+        return tuple(name for name in columns if name is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -415,9 +415,9 @@ class _Categories:
 
     def __init__(self, table: Table, name: str, *, filled: bool = False, label: bool = False) -> None:
         self.filled, self.label = filled, label
-        self.of: str | None = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
+        self.of = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
         if not table.typed and not (label and self.of == "number"):
-            self.of = None  # it is known when all values are
+            self.of = ""  # it is known when all values are
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column) -> None:
@@ -432,7 +432,7 @@ class _Categories:
 
     def result(self, name: str) -> Choice | None:
         of, counts = self.of, dict(self.counts)
-        if of is None:
+        if not of:
             from duramen.io.arrow import parse_categories
 
             of, counts = parse_categories(counts)

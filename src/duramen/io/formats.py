@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Piece, Table, check_names
+from duramen.io.tables import File, Piece, Table, check_names, kind_named
 from duramen.text import shorten
 
 FORMATS = (
@@ -105,16 +105,6 @@ def format_of(path: Path) -> str | None:
     return None
 
 
-_KINDS = {  # by NumPy's characters for types
-    "?": Kind.FLAG,
-    "U": Kind.TEXT,
-    **dict.fromkeys(np.typecodes["AllInteger"], Kind.WHOLE),
-    **dict.fromkeys("ef", Kind.SINGLE),
-    **dict.fromkeys("dg", Kind.REAL),
-    **dict.fromkeys("mM", Kind.TIME),
-}
-
-
 class Archive(File):
     """An archive of arrays, which are loaded when it is opened; nothing is unpickled.
 
@@ -139,7 +129,7 @@ class Archive(File):
             raise ValueError(
                 f"{self.path}: every array needs a value, or a row of them, per row; found {shapes}"
             )
-        self.kinds = {name: _KINDS.get(column.dtype.char, Kind.OTHER) for name, column in columns}
+        self.kinds = {name: kind_named(column.dtype.name) for name, column in columns}
 
     def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         yield {name: self._columns[name] for name in columns}

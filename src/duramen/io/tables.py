@@ -6,6 +6,7 @@ regrouped into batches of rows; a :class:`Column` of a batch is read as numbers,
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,6 +54,22 @@ class Kind(Enum):
     CATEGORY = "categories that are numbers"  # an Arrow dictionary of numbers
     TIME = "dates or times"
     OTHER = "values of another type"
+
+
+_NAMES = {  # patterns for the names of Arrow's and NumPy's types
+    "null": Kind.EMPTY,
+    "bool": Kind.FLAG,
+    r"u?int\d+": Kind.WHOLE,
+    r"double|decimal.*|float(64|96|128)": Kind.REAL,
+    "halffloat|float(16|32)?": Kind.SINGLE,
+    r"(large_)?string(_view)?|str\d*": Kind.TEXT,
+    "(date|time|duration).*|.*interval": Kind.TIME,
+}
+
+
+def kind_named(name: str) -> Kind:
+    """Return what a column of the type with a name holds."""
+    return next((kind for pattern, kind in _NAMES.items() if re.fullmatch(pattern, name)), Kind.OTHER)
 
 
 NUMERIC = frozenset({Kind.WHOLE, Kind.REAL, Kind.SINGLE, Kind.FLAG, Kind.CODE, Kind.EMPTY})
