@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.io import open_table
+from duramen.io.scan import TableScan
 from duramen.points import numbers_of
 from tests.io.files import write
 from tests.support import assert_same_coreset
@@ -175,7 +176,7 @@ def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
     read = [
         (batch.first, batch.column("a").numbers())
         for shard in shards
-        for batch in opened.read(shard, 3000, ["a"])
+        for batch in opened.batches(3000, ["a"], shard=shard)
     ]
     np.testing.assert_array_equal(np.concatenate([part for _, part in read]), whole["a"].to_numpy())
     assert [first for first, _ in read] == [0, 1, 801, 1500, 2300]
@@ -368,3 +369,11 @@ def test_ids_of_batches_may_be_text(form):
     assert_same_coreset(core, at_once(whole, ids=numbers_of(names)))
     rows = [int(name[1:]) for name in found.names_of(core.ids)]
     np.testing.assert_array_equal(core.X, rows_of(whole)[rows])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.npz"])
+def test_a_column_that_another_file_lacks_is_named(tmp_path, name):
+    encoding = dm.scan(table(50), label="y").encoding
+    other = open_table(write(table(50).drop_columns(["b"]), tmp_path / name))
+    with pytest.raises(ValueError, match=f"{name} has no column 'b'; it has 'a', 'c', 'y'"):
+        list(TableScan(other, encoding))

@@ -237,8 +237,9 @@ class TableScan(Scan):
         return [partial(self._read, shard) for shard in self.table.shards()]
 
     def _read(self, shard: Shard) -> Iterator[tuple[int, float, WeightedPoints]]:
-        for batch in self.table.read(shard, self.encoding.batch_rows, self.encoding.columns):
-            rows, first = self.encoding.rows(batch), batch.first
+        encoding = self.encoding
+        for batch in self.table.batches(encoding.batch_rows, encoding.columns, shard=shard):
+            rows, first = encoding.rows(batch), batch.first
             ids = np.arange(first, first + len(rows)) if rows.ids is None else _numbers(rows.ids)
             if self._ids is not None and first < _MOST_IDS:
                 self._ids.append(ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -153,13 +153,13 @@ class Column:
         return np.where(np.isnan(numbers), -1, codes), plain
 
 
-def check_present(name: Any, there: Sequence[Any], path: Path, role: str = "") -> None:
+def check_present(name: Any, there: Collection[Any], path: Path, role: str = "") -> None:
     """Refuse a column that is missing, with the names of the present ones."""
     if name not in there:
         by_lower = {str(other).strip().lower(): other for other in there}
         close = get_close_matches(str(name).strip().lower(), by_lower, n=1)
         hint = f"did you mean {by_lower[close[0]]!r}? It" if close else "it"
-        raise ValueError(f"{path} has no column {name!r}{role}; {hint} has {few(there)}")
+        raise ValueError(f"{path} has no column {name!r}{role}; {hint} has {few([*there])}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
@@ -310,7 +310,7 @@ class Batch:
 
     def column(self, name: str) -> Column:
         """Return one column; ValueError if it was not read."""
-        check_present(name, [*self.pieces[0]], self.table.path)
+        check_present(name, self.pieces[0], self.table.path)
         return self.table.column_type([piece[name] for piece in self.pieces], self.table.kinds[name])
 
     def place(self, row: int) -> str:
@@ -344,29 +344,34 @@ class Table:
         return None if None in counts else sum(filter(None, counts))
 
     def batches(
-        self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
+        self,
+        n_rows: int | None = None,
+        columns: Iterable[str] | None = None,
+        skip: int = 0,
+        shard: Shard | None = None,
     ) -> Iterator[Batch]:
         """Read some columns, ``n_rows`` rows at a time (by default what fits in 8 MB), after ``skip`` rows.
 
-        The last batch may be shorter. Some formats also hold a piece of the file in memory: a block of a
-        text file, a record batch of an Arrow file. Values that are skipped are not interpreted.
+        The last batch may be shorter; of a shard, only its rows are read. Some formats also hold a piece of
+        the file in memory: a block of a text file, a record batch of an Arrow file. Values that are skipped
+        are not interpreted.
         """
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
-            check_present(name, self.columns, self.path)
+            check_present(name, self.kinds, self.path)
         n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
-        return self.read((self.files, 0), n_rows, wanted, check_count("skip", skip, 0))
+        return self._read(shard or (self.files, 0), n_rows, wanted, check_count("skip", skip, 0))
 
     def shards(self) -> list[Shard]:
-        """Split the table into parts that :meth:`read` can read in parallel."""
+        """Split the table into parts that :meth:`batches` can read in parallel."""
         if self.n_rows is None:
             return [(self.files, 0)]
         shards = [shard for file in self.files for shard in file.shards()]
         starts = accumulate((shard.n_rows or 0 for shard in shards), initial=0)
         return [([shard], start) for shard, start in zip(shards, starts, strict=False)]
 
-    def read(self, shard: Shard, n_rows: int, columns: Sequence[str], skip: int = 0) -> Iterator[Batch]:
-        """Read a shard, as :meth:`batches` reads all; a batch may span two files."""
+    def _read(self, shard: Shard, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        """Read a shard; a batch may span two files."""
         files, begin = shard  # the number of the first row of a piece
         start = begin + skip  # of a batch
         waiting: list[Piece] = []
