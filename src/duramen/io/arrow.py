@@ -373,7 +373,7 @@ class DelimitedFile(File):
 
     def place(self, row: int) -> str:
         """Describe the line on which a row begins."""
-        with suppress(StopIteration, ValueError, *_ERRORS):
+        with suppress(StopIteration, ValueError, OSError):
             line, _ = next(islice(self._records(self._delimiter), row + 1, None))
             return f"line {line} (row {row}, counting from 0)"
         return super().place(row)

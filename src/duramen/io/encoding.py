@@ -422,8 +422,6 @@ class _Categories:
 
     def add(self, column: Column) -> None:
         codes, values = column.distinct(self.of or "text")
-        if not self.filled:
-            refuse_where(codes < 0, MISSING, hint="drop" if self.label else "impute")
         counts = np.bincount(codes + 1)[1:].tolist()  # without missing values
         self.counts.update(dict(zip(values, counts, strict=True)))
         if len(self.counts) > _MOST_CATEGORIES:
