@@ -67,9 +67,12 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
     [
         (
             {"X": np.zeros((3, 2)), "y": np.zeros(4)},
-            r"every array needs a value, or a row of them, per row; found {'X': \(3, 2\), 'y': \(4,\)}",
+            r"arrays need one or two dimensions, and the same number of rows; found {'X': \(3, 2\), 'y': \(4,\)}",
         ),
-        ({"X": np.zeros((3, 2, 1))}, r"a value, or a row of them, per row; found {'X': \(3, 2, 1\)}"),
+        (
+            {"X": np.zeros((3, 2, 1))},
+            r"arrays need one or two dimensions, and the same number of rows; found {'X': \(3, 2, 1\)}",
+        ),
         ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "more than one column is called 'x0', 'x1'"),
         ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
         ({"X": np.array([[object()]])}, "objects are not unpickled"),

@@ -410,7 +410,7 @@ class DelimitedFile(File):
                 if len(fields) != len(self.kinds):
                     problem = f"has {plural(len(fields), 'value')}, the header has {len(self.kinds)}"
                 elif _NOT_UTF8.search(text):
-                    problem = "is not UTF-8 text, as which the file must be saved"
+                    problem = "is not UTF-8 text (save the file as UTF-8)"
                 else:
                     continue
                 raise ValueError(f"{self.path}, line {line}, {problem}: {shorten(text, 60)!r}") from None

@@ -127,7 +127,7 @@ class Archive(File):
         if {column.shape for _, column in columns} != {(self.n_rows,)}:
             shapes = shorten({name: array.shape for name, array in arrays.items()})
             raise ValueError(
-                f"{self.path}: every array needs a value, or a row of them, per row; found {shapes}"
+                f"{self.path}: arrays need one or two dimensions, and the same number of rows; found {shapes}"
             )
         self.kinds = {name: kind_named(column.dtype.name) for name, column in columns}
 
