@@ -66,7 +66,8 @@ def kind_of(source: Path) -> str:
     if head.startswith(b"PAR1"):
         parquet = needed("pyarrow.parquet", "reading Parquet", "frames")
         with suppress(ValueError, OSError):  # damage is reported where the table is opened
-            return "core" if b"duramen" in (parquet.read_schema(source).metadata or {}) else "data"
+            if b"duramen" in (parquet.read_schema(source).metadata or ()):
+                return "core"
     return "data"
 
 
@@ -336,8 +337,10 @@ def predict(options: Namespace) -> Fields:
     output = options.output
     options.talk.aside = to_stdout = str(output) == "-"
     if to_stdout and (sys.stdout is None or options.json):
-        why = "where --json also prints" if options.json else "which is closed"
-        raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
+        raise ValueError(
+            "-o - writes predictions to standard output, which is closed, or where --json also prints; name "
+            "a file"
+        )
     model = read_model(options.model)
     data = _data_for(model, options)
     facts: Fields = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}

@@ -43,6 +43,7 @@ from duramen.io import Encoding
 from duramen.io.encoding import form_of_ids
 from duramen.io.formats import is_table
 from duramen.io.scan import TableScan
+from duramen.text import plural
 
 StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
 
@@ -68,10 +69,6 @@ def _command(
         return command(f"store {name}", "store", *options, **writes)(opened)
 
     return add
-
-
-def _rows(n: int) -> str:
-    return f"{n:,} row{'s' * (n != 1)}"
 
 
 _INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
@@ -129,29 +126,27 @@ def _data_for(store: Any, options: Namespace) -> TableScan:
 
 def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Fields:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
-    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
+    start, n = time.perf_counter(), 0
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
-                for batch, rows in data.encoding.read(data.table, options.batch, place):
+                for batch, rows in data.encoding.read(data.table, options.batch, options.skip):
                     try:
                         apply(rows)
                     except RowError as error:
                         raise error.at(batch.place) from None
-                    place = batch.first + len(batch)
+                    n += len(batch)
                     advance(shown, batch)
         except (KeyboardInterrupt, ValueError, TypeError, KeyError, OSError) as error:
-            n = 0 if options.atomic else place - options.skip
             so_far = f"nothing was {done}"
-            if n:
-                so_far = f"{n:,} rows were {done} before; continue with --skip {place}"
+            if n and not options.atomic:
+                so_far = f"{n:,} rows were {done} before; continue with --skip {options.skip + n}"
             kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError
             raise kind(f"{describe_error(error)[0]}; {so_far}") from error
-    n, seconds = place - options.skip, time.perf_counter() - start
+    seconds = time.perf_counter() - start
     if not n:
-        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
-    rate = n / max(seconds, 1e-9)
-    options.talk.say(f"{_rows(n)} {done} in {seconds:.1f} seconds ({rate:,.0f} per second)")
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows from --skip {options.skip} on")
+    options.talk.say(f"{plural(n, 'row')} {done} in {seconds:.1f} seconds ({n / seconds:,.0f} per second)")
     return {f"n_{done}": n, "seconds": seconds}
 
 
@@ -174,7 +169,7 @@ def delete(store: Any, options: Namespace) -> Fields:
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
     store.delete([str(one) if named else _whole_number(one) for one in ids])
-    options.talk.say(f"{_rows(len(ids))} deleted")
+    options.talk.say(f"{plural(len(ids), 'row')} deleted")
     return {"n_deleted": len(ids)}
 
 
@@ -209,8 +204,6 @@ def update(store: Any, options: Namespace) -> Fields:
 
     example: duramen store update customers.duramen corrected.csv
     """
-    if "encoding" not in store.notes:
-        raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
     data = _data_for(store, options)
     data = TableScan(data.table, replace(data.encoding, id=options.id or data.encoding.id))
     if data.encoding.id is None:
@@ -287,7 +280,7 @@ def stats(store: Any, options: Namespace) -> Fields:
     roles = store.notes.get("encoding") or store.notes.get("columns") or {}
     return {
         "loss": repr(store.loss),
-        "columns": columns and list(columns),
+        "columns": columns,
         "label": roles.get("label"),
         **fields_of(store, "size", "engine", "threshold"),
         "anchored": store.anchor is not None,

@@ -30,15 +30,11 @@ class StoreLockedError(OSError):
     """Another process, or another part of this one, has the store open for writing."""
 
 
-def damaged(path: Path, reason: str) -> DamagedStoreError:
+def damaged(path: Path, reason: object, problem: str = "is damaged:") -> DamagedStoreError:
     """Return the error for a damaged file, with what to do."""
-    return DamagedStoreError(f"{path} is damaged: {reason}; {_way_out(path)}")
-
-
-def _way_out(path: Path) -> str:
-    return (
-        f'restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 saved.duramen` and then '
-        "`duramen store check saved.duramen`"
+    return DamagedStoreError(
+        f'{path} {problem} {reason}; restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 '
+        "saved.duramen` and then `duramen store check saved.duramen`"
     )
 
 
@@ -65,9 +61,8 @@ def _translate(path: Path, error: Exception) -> OSError | ValueError:
         if re.search(pattern, text):
             return kind(number, message, str(path))
     if "not a database" in text:
-        problem = "is not a store, or its first page is damaged; check the path"
-        return DamagedStoreError(f"{path} {problem}, {_way_out(path)}")
-    return damaged(path, str(error))
+        return damaged(path, "check the path", "is not a store, or its first page is damaged;")
+    return damaged(path, error)
 
 
 @contextmanager
@@ -91,7 +86,7 @@ def damage_errors(path: Path) -> Iterator[None]:
     except DamagedStoreError:
         raise
     except _INCONSISTENT as error:
-        raise damaged(path, str(error)) from error
+        raise damaged(path, error) from error
 
 
 class Connection(sqlite3.Connection):
@@ -132,8 +127,9 @@ def _check_format(connection: Connection) -> None:
     if connection.number("PRAGMA application_id") != APPLICATION:
         raise ValueError(f"{path} is a SQLite file, but not a duramen store; create one under another name")
     if form > FORMAT:
-        advice = f"is newer than this library reads ({FORMAT}); upgrade duramen"
-        raise ValueError(f"{path}: format {form} {advice}")
+        raise ValueError(
+            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
     if form < 1:
         raise damaged(path, f"unknown format {form}")
 

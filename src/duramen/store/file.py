@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import sqlite3
-import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -33,7 +33,8 @@ from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inheri
 
 Values: TypeAlias = dict[str, Any]  # by name
 
-_LOG = 64 << 20  # bytes of the log that are kept for the next transactions
+_LAYOUT = ("page_size = 4096", "auto_vacuum = INCREMENTAL")  # of a new file
+_LOG = ("journal_mode = WAL", f"journal_size_limit = {64 << 20}")  # bytes kept for the next transactions
 
 
 def _connect_reader(path: Path) -> Connection:
@@ -41,12 +42,12 @@ def _connect_reader(path: Path) -> Connection:
     with suppress(OSError):
         return connect(path, "mode=rw", "query_only = ON")  # SQLite cleans up after the last user
     try:
-        return connect(path, "mode=ro", "query_only = ON")
+        return connect(path, "mode=ro")
     except OSError:
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:  # the file is in use, or a writer crashed
             raise
-    connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
+    connection = connect(path, "mode=ro&immutable=1")
     connection.immutable = True
     return connection
 
@@ -124,7 +125,7 @@ class StoreFile:
 
     inherited = False  # from the process that this one was forked from
 
-    def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
+    def __init__(self, path: Path, *, read_only: bool, synchronous: str) -> None:
         self.path, self.read_only = path, read_only
         refuse_inherited(path)
         with ExitStack() as stack:
@@ -132,9 +133,8 @@ class StoreFile:
                 self._connection = _connect_reader(path)
             else:
                 stack.callback(WriterLock(path).release)
-                log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
-                layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
-                self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+                pragmas = (*_LOG, "secure_delete = ON", f"synchronous = {synchronous}")
+                self._connection = connect(path, "mode=rwc", *pragmas, new=_LAYOUT)
             self._release = stack.pop_all().close
         self.inode, self.log_has_traces = inode(path), not read_only  # of what was deleted before a crash
         open_files.add(self)
@@ -145,9 +145,10 @@ class StoreFile:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
-                problem = "is empty: it is being created, or its creation was interrupted"
-                advice = "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
-                raise ValueError(f"{self.path} {problem}; {advice}")
+                raise ValueError(
+                    f"{self.path} is empty: it is being created, or its creation was interrupted; "
+                    "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
+                )
             self.begin()
             create_tables(self._connection)
             for name, value in fresh.items():
@@ -155,8 +156,10 @@ class StoreFile:
             self.commit(set())
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
-                ways = f"dm.open_store(path) or duramen store compact, which brings it to format {FORMAT}"
-                raise ValueError(f"{self.path} has an older format; open it once for writing, {ways}")
+                raise ValueError(
+                    f"{self.path} has an older format; open it once for writing, dm.open_store(path) or "
+                    f"duramen store compact, which brings it to format {FORMAT}"
+                )
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
@@ -181,8 +184,10 @@ class StoreFile:
 
     def _refuse_moved(self) -> None:
         if not (self.path.exists() and inode(self.path) == self.inode):
-            advice = "put it back with its log, and open it again"
-            raise FileNotFoundError(f"{self.path} was moved or removed while it was open; {advice}")
+            raise FileNotFoundError(
+                f"{self.path} was moved or removed while it was open; put it back with its log, and open it "
+                "again"
+            )
 
     def commit(self, sample: set[int]) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
@@ -248,7 +253,7 @@ class StoreFile:
         source = _connect_reader(self.path)  # reads one state, whatever is written here in the meantime
         try:
             with closing(source), replacing(target) as file, sqlite_errors(target):
-                Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
+                shutil.copymode(self.path, file.name)
                 with closing(sqlite3.connect(file.name)) as copy:
                     source.backup(copy)
                 _refuse_existing(target)
@@ -354,7 +359,7 @@ class StoreFile:
 
     def sample(self) -> Array:
         """Read which points the anchor was found on."""
-        ids = [one for (one,) in self._connection.run("SELECT id FROM sample")]
+        ids = [one for (one,) in self._connection.run("SELECT id FROM sample ORDER BY id")]
         _require(_count_and_sum(ids) == self.totals["sample"], "the anchor's sample is incomplete")
         return np.array(ids, dtype=np.int64)
 
@@ -362,9 +367,9 @@ class StoreFile:
         """Read the ids of the points in the order of a tree."""
         rows = self._connection.run("SELECT place, id, seal FROM places ORDER BY place")
         places, ids, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-        complete = np.array_equal(places, np.arange(self.totals["n_places"]))
-        sound = complete and np.array_equal(checksums, _place_checksums(places, ids))
-        _require(sound, "places in the tree are missing, or differ from what was written")
+        whole = np.array_equal(places, np.arange(self.totals["n_places"]))
+        reason = "places in the tree are missing, or differ from what was written"
+        _require(whole and np.array_equal(checksums, _place_checksums(places, ids)), reason)
         return ids
 
     def check(self) -> None:

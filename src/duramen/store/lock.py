@@ -72,8 +72,10 @@ class WriterLock:
                 _lock_file(handle)
             except OSError as error:
                 os.close(handle)
-                advice = "has it open for writing; close it there first, or open it with read_only=True"
-                reason = f"{self._other_holder()} {advice}"
+                reason = (
+                    f"{self._other_holder()} has it open for writing; close it there first, or open it with "
+                    "read_only=True"
+                )
                 raise StoreLockedError(errno.EAGAIN, reason, str(self._store)) from error
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), self._path.stat()):

@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
@@ -243,7 +242,7 @@ class Store(DynamicCoreset):
     def _put(self, name: str, value: Any) -> None:
         """Change metadata, in the file and in memory."""
         self._file.put(name, value)
-        self._metadata = {**self._metadata, name: value}
+        self._metadata[name] = value
 
     def __repr__(self) -> str:
         if self._closed:
@@ -260,12 +259,12 @@ class Store(DynamicCoreset):
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
                 self._note_anchor("the first" if self._settings.given is None else "given", None)
-            state, rows = self._state, self._state.validator
-            if not self._file.blocks.totals["next_block"]:
-                self._file.blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
-            step = _BLOCKS * self._file.blocks.layout.capacity
+            blocks, rows = self._file.blocks, self._state.validator
+            if not blocks.totals["next_block"]:
+                blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
+            step = _BLOCKS * blocks.layout.capacity
             for start in range(0, len(numbers), step):
-                self._file.add(self._block(numbers[start : start + step]), state.ids.names)
+                self._file.add(self._block(numbers[start : start + step]), self._state.ids.names)
             return numbers
 
     def delete(self, ids: Any) -> None:
@@ -319,11 +318,15 @@ class Store(DynamicCoreset):
         if self._closed:
             raise ValueError(f"the store {self.path} is closed; open it again")
         if self._file.inherited:
-            advice = "start the process by spawn or forkserver"
-            raise RuntimeError(f"the store {self.path} was opened before this process was forked; {advice}")
+            raise RuntimeError(
+                f"the store {self.path} was opened before this process was forked; start the process by "
+                "spawn or forkserver"
+            )
         if self._lost_file:
-            advice = "close it and open it again: committed changes are in the file"
-            raise RuntimeError(f"the store {self.path} could not be read again after an error; {advice}")
+            raise RuntimeError(
+                f"the store {self.path} could not be read again after an error; close it and open it again: "
+                "committed changes are in the file"
+            )
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -365,7 +368,7 @@ class Store(DynamicCoreset):
             metadata["state"],
             n,
             blocks,
-            anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
+            anchor=anchor_of(saved and {**saved, "ids": sample}),
             names=self._file.names(),
             sample=sample,
             order=self._file.places(),
@@ -438,7 +441,7 @@ class Store(DynamicCoreset):
             moved = None if old is None else distance(old.theta, anchor.theta)
             event = [now(), what, self.n_points, anchor.radius, moved]
             self._put("history", [*self._metadata["history"], event])
-            self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+            self._put("anchor", {**anchor_state(anchor), "ids": []})  # they are in a table
             self._file.begin_epoch(self._state.sample)
 
 
@@ -526,8 +529,10 @@ def open_store(
         raise ValueError("create and read_only contradict each other; leave one of them out")
     place = check_place(Path(os.fsdecode(path)))  # independent of links and of the working directory
     if not (create or place.exists()):
-        advice = "dm.open_store(path, create=True, loss=...), or duramen store init, creates one"
-        raise FileNotFoundError(f"there is no store {place}; {advice}")
+        raise FileNotFoundError(
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
+            "creates one"
+        )
     if not read_only and place.exists() and place.stat().st_nlink > 1:
         raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
     needed = create and ("loss" in given or not place.exists())
@@ -561,11 +566,10 @@ def _check_settings(store: Store, given: Values) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     other = _first_metadata({"loss": store.loss, **given})
     mine, theirs = ({**one, **one["settings"]} for one in (store._metadata, other))
-    for name, value in sorted(given.items()):
-        if (name, value) == ("engine", "auto") or (name == "random_state" and not is_whole(value)):
-            continue  # a generator does not reveal its seed
+    for name, value in given.items():
         key = {"random_state": "seed", "anchor": "given"}.get(name, name)
-        if mine[key] != theirs[key]:
+        unknown = not is_whole(value) if key == "seed" else (key, value) == ("engine", "auto")
+        if mine[key] != theirs[key] and not unknown:  # a generator does not reveal its seed
             raise ValueError(
                 f"{store.path} was made with a different {name} than {value!r}; leave it out, or create "
                 "another store"
