@@ -111,10 +111,10 @@ def axis_of(values: Array, also: float | None = None) -> Axis:
     Logarithmic where they spread over orders of magnitude.
     """
     ends = values if also is None else np.append(values, also)
-    high, above = float(ends.max(initial=0.0)), ends[ends > 0]
-    if len(above) and high > _LOG_FROM * float(np.median(above)):
-        return Axis(max(float(np.quantile(above, _LEAST)), high / 10**_DECADES), high, True)
-    low = float(ends.min(initial=high))
+    high, above = ends.max(initial=0.0), ends[ends > 0]
+    if len(above) and high > _LOG_FROM * np.median(above):
+        return Axis(max(np.quantile(above, _LEAST).item(), high / 10**_DECADES), high, True)
+    low = ends.min(initial=high)
     return Axis(low if 0.3 * high < low < high else 0.0, high or 1.0, False)
 
 
@@ -129,10 +129,9 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     width = high / n - low / n
     if not 1e-300 < width < math.inf:
         return [low]
-    power = 10.0 ** math.floor(math.log10(width))
-    step = power * next(m for m in (1, 2, 5, 10) if m * power >= width * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
+    step = min(m * 10.0 ** math.ceil(math.log10(0.999 * width / m)) for m in (1, 2, 5))
+    ticks = step * np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{tick:.15g}") for tick in ticks] or [low, high]
 
 
 def histogram(
@@ -144,14 +143,13 @@ def histogram(
     ``threshold``.
     """
     valid = (values >= 0) & (values < math.inf)
-    values = values[valid]
-    weights = np.ones(len(values)) if weights is None else weights[valid]
-    limit = threshold if 0 <= threshold < math.inf else None
-    axis = axis_of(values, limit)
-    edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
+    limit = None if threshold == math.inf else threshold
+    axis = axis_of(values[valid], limit)
+    edges, inside = axis.edges(_BARS), np.clip(values[valid], axis.low, axis.high)
+    weights = None if weights is None else weights[valid]
     bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
-    shares = bars / (float(weights.sum()) or 1.0)
-    tallest = float(shares.sum(axis=1).max()) or 1.0
-    grid = linear_ticks(0.0, tallest, 3)
+    shares = bars / (bars.sum() or 1.0)
+    tallest = shares.sum(axis=1).max() or 1.0
     draw = vars(environment().get_template("charts.html").module)["histogram"]
+    grid = linear_ticks(0.0, tallest, 3)
     return Markup(draw(axis, edges, shares.tolist(), tallest, title, name, grid, limit))

@@ -117,7 +117,7 @@ class Blocks:
             return self.layout.unpack(*found[0])
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array]]:
-        """Take out the blocks of sorted ids: each one's number, the block, and which of its points are meant."""
+        """Take out the blocks of sorted ids: the number of each, the block, and which points they are."""
         query, missing = f"SELECT DISTINCT block FROM members WHERE id {AMONG}", len(ids)
         for (number,) in self._connection.run(query, json.dumps(ids.tolist())):
             block = self._take_out(number)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 from uuid import UUID
 
 import numpy as np
@@ -31,10 +31,10 @@ from duramen.store.connection import (
 )
 from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
 
-Values: TypeAlias = dict[str, Any]  # by name
+Values = dict[str, Any]  # by name
 
 _LAYOUT = ("page_size = 4096", "auto_vacuum = INCREMENTAL")  # of a new file
-_LOG = ("journal_mode = WAL", f"journal_size_limit = {64 << 20}")  # bytes kept for the next transactions
+_WRITER = ("journal_mode = WAL", f"journal_size_limit = {64 << 20}", "secure_delete = ON")
 
 
 def _connect_reader(path: Path) -> Connection:
@@ -65,7 +65,7 @@ _PUT = (
     "INSERT INTO facts VALUES (?, ?, ?) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
 )
-METADATA = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
+METADATA = {"anchor", "audit", "given", "history", "ledger", "notes", "settings", "state"}
 _NO_ROWS = RowLayout(0, float, labelled=False)
 
 
@@ -78,7 +78,7 @@ def create_tables(connection: Connection) -> None:
 
 def pack_name(name: Any) -> Any:
     """Convert an id to a SQLite type: a string or UUID to bytes."""
-    return tagged(name) if isinstance(name, (str, UUID)) else int(name)
+    return tagged(name) if isinstance(name, (str, UUID)) else name
 
 
 def unpack_name(packed: Any) -> Any:
@@ -133,15 +133,16 @@ class StoreFile:
                 self._connection = _connect_reader(path)
             else:
                 stack.callback(WriterLock(path).release)
-                pragmas = (*_LOG, "secure_delete = ON", f"synchronous = {synchronous}")
-                self._connection = connect(path, "mode=rwc", *pragmas, new=_LAYOUT)
+                self._connection = connect(
+                    path, "mode=rwc", *_WRITER, f"synchronous = {synchronous}", new=_LAYOUT
+                )
             self._release = stack.pop_all().close
         self.inode, self.log_has_traces = inode(path), not read_only  # of what was deleted before a crash
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    def open(self, fresh: Values | None = None) -> None:
+    def open(self, fresh: Values | None) -> None:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
@@ -170,8 +171,7 @@ class StoreFile:
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
         self.put("history", [])
-        with damage_errors(self.path):
-            anchor = self.metadata()["anchor"]
+        anchor = self.metadata()["anchor"]
         if anchor:
             self.put("history", [(now(), "kept by an older version", None, anchor["radius"], None)])
         self._connection.set(f"user_version = {FORMAT}")
@@ -332,28 +332,29 @@ class StoreFile:
     def read(self) -> tuple[Values, int, Iterator[Block]]:
         """Read metadata, the number of points, and points; ``epochs``: changed since the anchor or not."""
         metadata = self.metadata()
-        self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
-        if gate:
-            layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"])
+        self.totals, gate = metadata["ledger"], metadata["state"]["gate"]
+        layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"]) if gate else _NO_ROWS
         self.blocks = Blocks(self._connection, layout)
         totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
-        epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
-        dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
-        return metadata, int(totals["n_points"]), dated
+        epoch = self.totals["epoch"]
+        blocks = ({**block, "epochs": block["epochs"] == epoch} for block in self.blocks.read(totals))
+        return metadata, totals["n_points"], blocks
 
     def metadata(self) -> Values:
-        metadata = {}
-        for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
-            reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
-            _require(name not in metadata and seal == _text_checksum(name, text), reason)
-            metadata[name] = json.loads(text)
-        missing = set(METADATA) - set(metadata)
-        _require(not missing, f"its metadata lack {sorted(missing)}")
+        """Read all metadata; raise DamagedStoreError if they differ from what was written."""
+        metadata: Values = {}
+        with damage_errors(self.path):
+            for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
+                reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
+                _require(name not in metadata and seal == _text_checksum(name, text), reason)
+                metadata[name] = json.loads(text)
+            missing = METADATA - metadata.keys()
+            _require(not missing, f"its metadata lack {sorted(missing)}")
         return metadata
 
     def names(self) -> dict[int, Any] | None:
-        rows = self._connection.run("SELECT id, name FROM names")
-        names = {one: unpack_name(packed) for one, packed in rows}
+        packed = self._connection.run("SELECT id, name FROM names")
+        names = {one: unpack_name(name) for one, name in packed}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
         return names or None
 
@@ -374,9 +375,8 @@ class StoreFile:
 
     def check(self) -> None:
         """Check every page and every index, where points are, and the deletion records."""
-        found = self._connection.run("PRAGMA integrity_check(10)")
-        problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
-        _require(not problems, "; ".join(problems[:3]))
+        problems = [text for (text,) in self._connection.run("PRAGMA integrity_check(3)") if text != "ok"]
+        _require(not problems, "; ".join(problems))
         self.blocks.check()
         self.forgotten()
 

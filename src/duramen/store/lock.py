@@ -59,9 +59,7 @@ class WriterLock:
         self._holder = f"process {os.getpid()} on {socket.gethostname()},"
         self._handle: int | None = self._acquire()
         with suppress(OSError):  # a full disk: the lock works without the text, too
-            os.ftruncate(self._handle, 0)
-            os.lseek(self._handle, 0, os.SEEK_SET)
-            os.write(self._handle, f"{self._holder} since {now()},".encode())
+            self._path.write_text(f"{self._holder} since {now()},")
         _locks.add(self)
 
     def _acquire(self) -> int:

@@ -84,8 +84,7 @@ class Store(DynamicCoreset):
 
     def __init__(self, file: StoreFile, given: Values) -> None:
         self._file = file
-        with damage_errors(file.path):
-            settings = file.metadata()["settings"]
+        settings = file.metadata()["settings"]
         try:
             known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
         except (MismatchError, TypeError) as error:
@@ -535,8 +534,8 @@ def open_store(
         )
     if not read_only and place.exists() and place.stat().st_nlink > 1:
         raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
-    needed = create and ("loss" in given or not place.exists())
-    fresh = _first_metadata(given) if needed else None  # raises before there is a file
+    is_new = create and ("loss" in given or not place.exists())
+    fresh = _first_metadata(given) if is_new else None  # raises before there is a file
     file = StoreFile(place, read_only=read_only, synchronous=synchronous)
     try:
         file.open(fresh)
