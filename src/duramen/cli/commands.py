@@ -98,8 +98,8 @@ def open_rows(options: Namespace, loss: Loss, encoding: Encoding | None, columns
 def learn_problem(path: Path, options: Namespace) -> tuple[TableScan, Loss]:
     """Open a table, learn how to encode it, and make the loss, as the options specify."""
     check_loss(options)
-    columns, has_classes = column_settings(options), LOSSES[options.loss].has_classes
-    data = read_data(path, options.talk, None, columns, has_classes)
+    has_classes = LOSSES[options.loss].has_classes
+    data = read_data(path, options.talk, None, column_settings(options), has_classes)
     loss = make_loss(options, data.classes)
     return with_labels(data, loss), loss
 
@@ -193,13 +193,13 @@ class Model:
         self.state, self.classes, self.columns = state, state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
         self.theta = theta = np.array(state["theta"], dtype=np.float64)
-        without = bool(getattr(self.loss, "fit_intercept", False))
-        self.n_columns = theta.shape[-1] - without if self.columns is None else len(self.columns)
+        self.n_columns = theta.shape[-1] - getattr(self.loss, "fit_intercept", False)
         n_classes = self.loss.n_classes if self.loss.has_classes else 0
-        fits = self.loss.parameter_shape(self.n_columns) in (None, theta.shape)
+        fits = self.loss.parameter_shape(len(self.columns or range(self.n_columns))) == theta.shape
         if not (fits and len(self.classes or ()) == n_classes and np.isfinite(theta).all()):
-            shape = f"its theta {theta.shape}"
-            raise ValueError(f"{shape}, columns, classes and encoding do not fit {self.loss!r}")
+            raise ValueError(
+                f"its theta {theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
+            )
 
     def predict(self, X: Rows) -> dict[str, Array]:
         """Predict as :meth:`duramen.Loss.predictions`, with the classes themselves in place of numbers."""
@@ -234,9 +234,9 @@ def write_model(path: Path, core: Coreset, fields: Fields) -> None:
     """Write a model; an existing file is replaced once all is written."""
     made_by, encoding = f"duramen {version('duramen')}", (core.metadata or {}).get("encoding")
     state = {"format": _FORMAT, "version": _VERSION, "made_by": made_by, **fields, "encoding": encoding}
-    text = json.dumps({**state, "crc32": checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
+    state["crc32"] = checksum(state)
     with replacing(path) as file:
-        file.write(text.encode() + b"\n")
+        file.write(json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode() + b"\n")
 
 
 def read_model(path: Path) -> Model:
@@ -364,8 +364,7 @@ def _predictions(model: Model, data: TableScan, shown: Bar, facts: Fields) -> Ba
     """Read and predict batch by batch; note the columns and the number of rows among the facts."""
     for batch, rows in data.encoding.read(data.table):
         end = batch.first + len(batch)
-        ids = range(batch.first, end) if rows.ids is None else rows.ids
-        columns = {"id": ids, **model.predict(rows.X)}
+        columns = {"id": range(batch.first, end) if rows.ids is None else rows.ids, **model.predict(rows.X)}
         yield {name: np.asarray(part).tolist() for name, part in columns.items()}
         facts |= {"n_rows": end, "columns": list(columns)}
         advance(shown, batch)
@@ -421,8 +420,8 @@ def certify(options: Namespace) -> Fields:
     found = _certify(core, options)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
     options.talk.say(repr(found))
-    facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
-    return {**facts, **fields_of(found, *names)}
+    facts = fields_of(found, *names)
+    return {"core": options.core, "data": options.data, "n_probes": len(found.errors), **facts}
 
 
 def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = None) -> Certificate:

@@ -6,7 +6,7 @@ import math
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,31 +106,28 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         model = LogisticRegression().fit(X, y)
         return np.append(model.coef_[0], model.intercept_)
 
-    def trimmed(source: Any, z: int) -> Array:
-        return solve(source, _LOSS, z, random_state=seed).theta
-
     def on_coreset(z: int) -> Array:
         cores[z] = robust_coreset(X, y, loss=_LOSS, size=size, n_outliers=z, random_state=seed)
-        return trimmed(cores[z], z)
+        return solve(cores[z], random_state=seed).theta
 
     ways = (
         ("scikit-learn, on everything", n, ordinary),
-        ("trimmed fit, on everything", n, lambda: trimmed(points(X, y), z)),
+        ("trimmed fit, on everything", n, lambda: solve(points(X, y), _LOSS, z, random_state=seed).theta),
         ("plain coreset", size, lambda: on_coreset(0)),
         ("robust coreset", size, lambda: on_coreset(z)),
-        ("clean rows only (oracle)", n - z, lambda: trimmed(points(X, y, weights=~planted), 0)),
+        ("clean rows only (oracle)", n - z, lambda: solve(points(X, y, weights=~planted), _LOSS).theta),
     )
     fits: list[Fields] = []
     for name, n_rows, fit in ways:
         shown.begin(name)
         shown.at(len(fits) / len(ways))
         start = time.perf_counter()
-        theta, seconds = fit(), time.perf_counter() - start
-        losses = _LOSS.values(theta, X, y)
-        clean, found = losses[~planted], planted[np.argsort(losses)[-z:]].mean()
+        fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
+        losses = _LOSS.values(fitted["theta"], X, y)
+        clean, worst = losses[~planted], np.argsort(losses)[-z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": found}
-        fits.append({"name": name, "n_rows": n_rows, "theta": theta, "seconds": seconds, **quality})
+        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
+        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality})
     return fits, cores[z]
 
 
@@ -139,8 +136,8 @@ def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
     z, theta = core.n_outliers, fits[-1]["theta"]
     truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z)
     estimate, kept = core.estimate(theta), core.total_weight - z
-    error = 1.96 * estimate.std_error / kept
-    notes = _NOTES.format(z=z, value=estimate.value / kept, error=error, truth=truth / kept)
+    per_row = {"value": estimate.value, "error": 1.96 * estimate.std_error, "truth": truth}
+    notes = _NOTES.format(z=z, **{name: total / kept for name, total in per_row.items()})
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 

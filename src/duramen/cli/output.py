@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from duramen.files import naming
 from duramen.progress import Bar
 from duramen.text import shorten
 
-Fields: TypeAlias = dict[str, Any]  # of a result or a record, by name
+Fields = dict[str, Any]  # of a result or a record, by name
 
 
 @dataclass
@@ -60,8 +60,7 @@ class Output:
 @contextmanager
 def bar(output: Output, name: str) -> Iterator[Bar]:
     """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
-    shown = not output.quiet and sys.stderr.isatty()
-    with closing(Bar(shown=shown, each=check_interrupt)) as made:
+    with closing(Bar(shown=not output.quiet and sys.stderr.isatty(), each=check_interrupt)) as made:
         made.begin(name)
         yield made
 
@@ -165,7 +164,7 @@ _HINTS = {  # as duramen.errors.HINTS
     "text id": "encode it one-hot (--one-hot {column}), use it as the ids (--id {column}), "
     "leave it out of the features (--features), or correct it",
 }
-_EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
+_EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from duramen import open_store
 from duramen.cli.commands import (
@@ -45,7 +45,7 @@ from duramen.io.formats import is_table
 from duramen.io.scan import TableScan
 from duramen.text import plural
 
-StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
+StoreCommand = Callable[[Any, Namespace], Fields]
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
@@ -62,8 +62,8 @@ def _command(
                 facts = run(store, options)
                 now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
             if options.talk.said:
-                weight = f"weight {now['total_weight']:,.6g}"
-                options.talk.say(f"{store.path}: {now['n_points']:,} points, {weight}")
+                points, weight = now["n_points"], now["total_weight"]
+                options.talk.say(f"{store.path}: {points:,} points, weight {weight:,.6g}")
             return {"store": store.path, **now, **facts}
 
         return command(f"store {name}", "store", *options, **writes)(opened)
@@ -168,15 +168,12 @@ def delete(store: Any, options: Namespace) -> Fields:
             f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
-    store.delete([str(one) if named else _whole_number(one) for one in ids])
+    for one in ids:
+        if not (named or _WHOLE.fullmatch(str(one))):
+            raise ValueError(f"id {one!r} is not a plain whole number, and this store has integer ids")
+    store.delete([str(one) if named else int(one) for one in ids])
     options.talk.say(f"{plural(len(ids), 'row')} deleted")
     return {"n_deleted": len(ids)}
-
-
-def _whole_number(one: Any) -> int:
-    if not _WHOLE.fullmatch(str(one)):
-        raise ValueError(f"id {one!r} is not a plain whole number, and this store has integer ids")
-    return int(one)
 
 
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
@@ -184,8 +181,7 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     from_stdin = str(path) == "-"
     if from_stdin or not is_table(path):
         text = sys.stdin.read() if from_stdin else path.read_text("utf-8", "replace")
-        lines = map(str.strip, text.removeprefix("\ufeff").splitlines())
-        return None, list(filter(None, lines))
+        return None, list(filter(None, map(str.strip, text.removeprefix("\ufeff").splitlines())))
     table = open_data(path)
     name, *others = table.columns
     if others:

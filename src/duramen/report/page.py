@@ -101,7 +101,7 @@ class Findings:
         self.estimate = self.mean_loss = core._at_anchor
         if self.estimate is not None:
             kept = core.total_weight - core.n_outliers
-            self.mean_loss = Estimate(*(part / kept for part in self.estimate))
+            self.mean_loss = Estimate(*np.divide(self.estimate, kept).tolist())
 
     def label_text(self, value: Any) -> str:
         """Return a label as in the data."""

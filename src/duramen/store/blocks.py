@@ -43,8 +43,8 @@ class RowLayout:
         record = np.empty((), self._record(len(block["ids"])))
         for name, column in block.items():
             record[name] = column
-        length = _FRONT + record.nbytes
-        return b"".join([bytes(_FRONT), record.tobytes(), bytes((_LENGTH - length) % _PER_PAGE)])
+        rest = (_LENGTH - _FRONT - record.nbytes) % _PER_PAGE
+        return b"".join([bytes(_FRONT), record.tobytes(), bytes(rest)])
 
     def unpack(self, number: int, n: int, checksum: int, content: bytes) -> Block:
         """Read a record of the table ``blocks`` as views of its bytes; raise ValueError if it was changed."""
@@ -131,8 +131,7 @@ class Blocks:
         """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
         listed = set(self._connection.run("SELECT id, block FROM members"))
         for record in self._connection.execute(_BLOCKS):
-            block = self.layout.unpack(*record)
-            listed ^= {(one, record[0]) for one in block["ids"].tolist()}
+            listed ^= {(one, record[0]) for one in self.layout.unpack(*record)["ids"].tolist()}
         if listed:
             raise ValueError(f"id {min(listed)[0]} is not in the block that members lists")
 

@@ -18,7 +18,7 @@ APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
 FORMAT = 2
 AMONG = "IN (SELECT value FROM json_each(?))"
 
-WAIT = 5.0  # seconds for a reader, or for another program
+WAIT = 5000  # milliseconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
 
 
@@ -142,7 +142,7 @@ def connect(path: Path, options: str, *pragmas: str, new: tuple[str, ...] = ()) 
     address = f"file://{quote(bytes(path.absolute()))}?{options}"
     with sqlite_errors(path):
         connection = sqlite3.connect(
-            address, WAIT, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
+            address, WAIT / 1000, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
         )
     connection.path = path
     no_files = "temp_store = MEMORY"  # keeps rows out of temporary files

@@ -183,7 +183,7 @@ class StoreFile:
         self._connection.run("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _refuse_moved(self) -> None:
-        if not (self.path.exists() and inode(self.path) == self.inode):
+        if inode(self.path) != self.inode:
             raise FileNotFoundError(
                 f"{self.path} was moved or removed while it was open; put it back with its log, and open it "
                 "again"
@@ -202,11 +202,11 @@ class StoreFile:
 
     def empty_log(self, *, wait: bool = True) -> bool:
         """Merge the log into the tables and empty it; return False if a reader prevents that."""
-        self._connection.set(f"busy_timeout = {int(1000 * WAIT * wait)}")
+        self._connection.set(f"busy_timeout = {WAIT * wait}")
         try:
             busy = self._connection.number("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._connection.set(f"busy_timeout = {int(1000 * WAIT)}")
+            self._connection.set(f"busy_timeout = {WAIT}")
         self.log_has_traces &= bool(busy)
         return not busy
 

@@ -15,19 +15,21 @@ from typing import Any, final
 from duramen.store.connection import StoreLockedError
 
 open_files: set[Any] = set()  # each with its ``inode``, and whether it is ``inherited``
-_inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
+_inherited: set[Any] = set()  # files that were open in the parent at a fork
 
 
 def refuse_inherited(path: Path) -> None:
     """Raise RuntimeError if a file was open in the process that this one was forked from."""
-    if path.exists() and inode(path) in _inherited:
+    if inode(path) in _inherited:
         raise RuntimeError(f"{path} was open when this process was forked; start it by spawn or forkserver")
 
 
-def inode(path: Path) -> tuple[int, int]:
-    """Return what identifies a file to the system, whatever its name."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
+def inode(path: Path) -> tuple[int, int] | None:
+    """Return what identifies a file to the system, whatever its name; None if it does not exist."""
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 if sys.platform == "win32":  # pragma: no cover

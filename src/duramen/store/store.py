@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
@@ -142,7 +143,7 @@ class Store(DynamicCoreset):
         Returns a summary of what was checked; damage is a DamagedStoreError that names it. Cost: several
         passes over all points.
         """
-        with self._outside_transaction("check()"):
+        with self._outside_transaction():
             with self._snapshot():
                 self._check_file()
                 self.check_invariants()
@@ -155,7 +156,7 @@ class Store(DynamicCoreset):
 
         While a reader is active, the log cannot be emptied: a StoreLockedError; try again.
         """
-        with self._outside_transaction("compact()"):
+        with self._outside_transaction():
             with self.transaction():
                 self._file.pack()
             self._file.shrink()
@@ -171,7 +172,7 @@ class Store(DynamicCoreset):
 
         An existing file is never replaced. Returns the path of the copy.
         """
-        with self._outside_transaction("backup()"):
+        with self._outside_transaction():
             target = Path(os.fsdecode(path)).resolve()
         self._file.backup(target)  # other threads may go on
         return target
@@ -183,14 +184,14 @@ class Store(DynamicCoreset):
             self._file.reconnect()
             if not self.read_only or self._file.version == self._version:
                 return False
-            self._undo(None)
+            self._undo(())
             return True
 
     def close(self) -> None:
         """Close the file and release the lock; any later use of the store is an error."""
         with self._lock:
             if not (self._closed or self._file.inherited):
-                self._refuse_in_transaction("close()")
+                self._refuse_in_transaction()
                 self._closed = True
                 self._free_memory()
                 self._finalizer()
@@ -204,7 +205,7 @@ class Store(DynamicCoreset):
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
-        return tuple(AnchorEvent(*event) for event in self._noted("history"))
+        return tuple(starmap(AnchorEvent, self._noted("history")))
 
     @property
     def audit(self) -> bool:
@@ -334,15 +335,15 @@ class Store(DynamicCoreset):
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
-    def _refuse_in_transaction(self, call: str) -> None:
+    def _refuse_in_transaction(self) -> None:
         if self._depth:
-            raise ValueError(f"{call} cannot be part of a transaction; end the block first")
+            raise ValueError(f"{self.path}: this cannot be part of a transaction; end the block first")
 
     @contextmanager
-    def _outside_transaction(self, call: str) -> Iterator[None]:
+    def _outside_transaction(self) -> Iterator[None]:
         with self._lock:
             self._check_open()
-            self._refuse_in_transaction(call)
+            self._refuse_in_transaction()
             yield
 
     @contextmanager
@@ -381,11 +382,11 @@ class Store(DynamicCoreset):
         if memory is not None:
             del memory.slots.index  # a reference cycle would keep all in memory
 
-    def _undo(self, before: tuple[int, ...] | None) -> None:
-        """Go back to what the file holds; unchanged memory is kept."""
+    def _undo(self, before: tuple[int, ...]) -> None:
+        """Go back to what the file holds; memory that is as it was before is kept."""
         try:
             self._file.rollback()
-            if before is None or self._memory_version() != before:
+            if self._memory_version() != before:
                 self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
@@ -409,7 +410,7 @@ class Store(DynamicCoreset):
     def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
-        return id(state), 0 if state is None else state.version, self._file.n_changes
+        return id(state), getattr(state, "version", 0), self._file.n_changes
 
     def _commit(self, before: tuple[int, ...]) -> None:
         self._check_writable()
@@ -438,7 +439,7 @@ class Store(DynamicCoreset):
         anchor = self.anchor
         if anchor is not None:
             moved = None if old is None else distance(old.theta, anchor.theta)
-            event = [now(), what, self.n_points, anchor.radius, moved]
+            event = now(), what, self.n_points, anchor.radius, moved
             self._put("history", [*self._metadata["history"], event])
             self._put("anchor", {**anchor_state(anchor), "ids": []})  # they are in a table
             self._file.begin_epoch(self._state.sample)
@@ -535,7 +536,7 @@ def open_store(
     if not read_only and place.exists() and place.stat().st_nlink > 1:
         raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
     is_new = create and ("loss" in given or not place.exists())
-    fresh = _first_metadata(given) if is_new else None  # raises before there is a file
+    fresh = _first_metadata(**given) if is_new else None  # raises before there is a file
     file = StoreFile(place, read_only=read_only, synchronous=synchronous)
     try:
         file.open(fresh)
@@ -545,17 +546,17 @@ def open_store(
         raise
 
 
-def _first_metadata(given: Values) -> Values:
-    """Return the metadata of a new store with these settings."""
-    if "loss" not in given:
+def _first_metadata(loss: Loss | None = None, audit: bool = False, **settings: Any) -> Values:
+    """Return the metadata of a new store."""
+    if loss is None:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
-    fresh = DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
+    fresh = DynamicCoreset(loss, **settings)
     return {
         "settings": settings_to_json(fresh),
         "given": anchor_to_json(fresh._settings.given),
         "state": state_to_json(fresh),
         "anchor": None,
-        "audit": bool(given.get("audit")),
+        "audit": bool(audit),
         "notes": {},
         "history": [],
     }
@@ -563,7 +564,7 @@ def _first_metadata(given: Values) -> Values:
 
 def _check_settings(store: Store, given: Values) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
-    other = _first_metadata({"loss": store.loss, **given})
+    other = _first_metadata(**{"loss": store.loss, **given})
     mine, theirs = ({**one, **one["settings"]} for one in (store._metadata, other))
     for name, value in given.items():
         key = {"random_state": "seed", "anchor": "given"}.get(name, name)
