@@ -76,7 +76,7 @@ def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lock.Path if place == "write_text" else lock.WriterLock, place, fails)
+        patch.setattr(lock.Path if place == "write_text" else lock, place, fails)
         try:
             dm.open_store(path).close()
         except OSError as error:

@@ -29,7 +29,7 @@ from duramen.store.connection import (
     damage_errors,
     sqlite_errors,
 )
-from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
+from duramen.store.lock import inode, now, open_files, refuse_inherited, writer_lock
 
 Values = dict[str, Any]  # by name
 
@@ -132,7 +132,7 @@ class StoreFile:
             if read_only:
                 self._connection = _connect_reader(path)
             else:
-                stack.callback(WriterLock(path).release)
+                stack.enter_context(writer_lock(path))
                 self._connection = connect(
                     path, "mode=rwc", *_WRITER, f"synchronous = {synchronous}", new=_LAYOUT
                 )
