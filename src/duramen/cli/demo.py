@@ -60,7 +60,6 @@ def demo(options: Namespace) -> Fields:
         f"{100 * share:.3g}% of them, moved them where it is most sure of class 1, and labelled them -1.\n"
     )
     with bar(options.talk, f"making {n:,} rows") as shown:
-        shown.at(0.0)
         sample = contaminate(n, share, options.random_state)
         fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
     try:

@@ -21,6 +21,8 @@ from duramen.text import shorten
 
 Fields = dict[str, Any]  # of a result or a record, by name
 
+_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
+
 
 @dataclass
 class Output:
@@ -43,7 +45,7 @@ class Output:
     def warn(self, text: Warning | str, *place: Any) -> None:
         """Warn on standard error, in one line, and only once; can replace ``warnings.showwarning``."""
         line = " ".join(str(text).split())
-        if line not in self.warnings:
+        if not (isinstance(text, _FOR_DEVELOPERS) or line in self.warnings):
             self.warnings.append(line)
             if not self.quiet:
                 print(f"duramen: warning: {line}", file=sys.stderr, flush=True)

@@ -207,10 +207,9 @@ def update(store: Any, options: Namespace) -> Fields:
             f"{options.store} numbered its rows itself; name the column of ids of the file with --id"
         )
 
-    def apply(rows: Any) -> None:
-        store.update(rows.ids, rows.X, rows.y, rows.weights)
-
-    return _feed(store, data, options, apply, "updated")
+    return _feed(
+        store, data, options, lambda rows: store.update(rows.ids, rows.X, rows.y, rows.weights), "updated"
+    )
 
 
 @_command("set-outliers", "outliers", read_only=False)

@@ -75,7 +75,7 @@ def environment() -> Environment:
     )
     filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
-    found.globals.update(histogram=histogram, weighted_quantiles=weighted_quantiles, infinity=math.inf)
+    found.globals.update(bars_of=bars_of, weighted_quantiles=weighted_quantiles, infinity=math.inf)
     return found
 
 
@@ -134,13 +134,13 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     return [float(f"{tick:.15g}") for tick in ticks] or [low, high]
 
 
-def histogram(
-    values: Array, weights: Array | None, marked: Array, title: str, name: str, threshold: float = math.inf
-) -> Markup:
-    """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
+def bars_of(
+    values: Array, weights: Array | None, marked: Array, threshold: float = math.inf
+) -> tuple[Any, ...]:
+    """Compute a histogram of weight over values, with ``marked`` rows apart and ``threshold`` on the axis.
 
-    Values that are negative or not finite are left out. ``name`` is that of the axis; a line is drawn at
-    ``threshold``.
+    Values that are negative or not finite are left out. Returns the axis, its edges, two shares of the weight
+    per bar, the tallest bar, the shares to label, and the threshold if it is finite.
     """
     valid = (values >= 0) & (values < math.inf)
     limit = None if threshold == math.inf else threshold
@@ -150,6 +150,4 @@ def histogram(
     bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
     shares = bars / (bars.sum() or 1.0)
     tallest = shares.sum(axis=1).max() or 1.0
-    draw = vars(environment().get_template("charts.html").module)["histogram"]
-    grid = linear_ticks(0.0, tallest, 3)
-    return Markup(draw(axis, edges, shares.tolist(), tallest, title, name, grid, limit))
+    return axis, edges, shares.tolist(), tallest, linear_ticks(0.0, tallest, 3), limit
