@@ -163,8 +163,7 @@ def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:
 
 def core_names(core: Coreset) -> dict[int, str]:
     """Return the ids of rows as in the data, where these are text."""
-    named = (core.metadata or {}).get("names") or {}
-    return {int(number): name for number, name in named.items()}
+    return {int(number): name for number, name in ((core.metadata or {}).get("names") or {}).items()}
 
 
 def names_in(store: Any, ids: Array) -> list[str] | None:

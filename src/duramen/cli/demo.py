@@ -30,10 +30,10 @@ without the data: trimmed loss per row {value:.4f} +- {error:.4f} (95%). On all 
 """
 
 _COLUMNS = 20
-_SIGNAL = 4.0  # standard deviation of the log-odds: the true model gets 87% right
-# Where planted rows go, found by trying: as far as ruins an ordinary fit and hides them from it, and at an
-# angle to the true direction, so that the boundary turns; straight ahead, a fit only grows less confident.
-_REACH, _ANGLE = 22.0, math.radians(30)
+_SIGNAL = 4.0  # the log-odds, in units of the first column: the true model gets 87% right
+# How far planted rows move along the first two columns, found by trying: as far as ruins an ordinary fit and
+# hides them from it, and at an angle, so that the boundary turns; straight ahead, a fit only grows less sure.
+_MOVE = 19.0, 11.0
 
 _WIDE: Fields = {"lw": 6, "alpha": 0.35}
 _DASHED: Fields = {"lw": 1.8, "ls": "--"}
@@ -63,7 +63,7 @@ def demo(options: Namespace) -> Fields:
         sample = contaminate(n, share, options.random_state)
         fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
     try:
-        _save_picture(sample, fits, core, picture)
+        _save_picture(fits, core, picture)
         where = picture.resolve()
     except ImportError as error:
         picture, where = None, error
@@ -73,32 +73,30 @@ def demo(options: Namespace) -> Fields:
 
 
 class Contaminated(NamedTuple):
-    """Rows X (n, 20), labels -1 and 1, which are planted, and the directions (20, 2) of signal and attack."""
+    """Rows X (n, 20), labels -1 and 1, and which are planted."""
 
     X: Array
     y: Array
     planted: Array
-    directions: Array
 
 
 def contaminate(n: int, share: float, seed: int) -> Contaminated:
     """Make rows, a share of them moved to where the true model is surest of class 1, and labelled -1."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, _COLUMNS))
-    directions = np.linalg.qr(rng.normal(size=(_COLUMNS, 2)))[0]
-    y = np.where(_SIGNAL * X @ directions[:, 0] + rng.logistic(size=n) > 0, 1, -1)
+    y = np.where(_SIGNAL * X[:, 0] + rng.logistic(size=n) > 0, 1, -1)
     planted = np.zeros(n, dtype=bool)
     planted[rng.choice(n, max(round(share * n), 1), replace=False)] = True
-    X[planted] += _REACH * directions @ (math.cos(_ANGLE), math.sin(_ANGLE))
+    X[planted, :2] += _MOVE
     y[planted] = -1
-    return Contaminated(X, y, planted, directions)
+    return Contaminated(X, y, planted)
 
 
 def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
     """Fit in five ways, the last with clean rows only; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
-    X, y, planted, _ = sample
+    X, y, planted = sample
     n, z, cores = len(y), int(planted.sum()), {}
 
     def ordinary() -> Array:
@@ -140,16 +138,16 @@ def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 
-def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path: Path) -> None:
+def _save_picture(fits: list[Fields], core: Coreset, path: Path) -> None:
     figure = needed("matplotlib.figure", "the picture", "plot").Figure((10, 6.8), layout="constrained")
     axes, y = figure.subplots(), np.asarray(core.y)
     colours = np.select([core.suspected, y < 0], ["#b5179e", "#d98032"], "#3b6fb6")
-    axes.scatter(*sample.directions.T @ core.X.T, s=9, c=colours, alpha=0.5, lw=0)
-    ends = np.array([-99.0, 99.0])  # of a boundary, along the second direction
+    axes.scatter(*core.X[:, :2].T, s=9, c=colours, alpha=0.5, lw=0)
+    ends = np.array([-99.0, 99.0])  # of a boundary, along the second column
     for fit, (colour, look) in zip(fits, _LINES, strict=False):
-        across, along = sample.directions.T @ fit["theta"][:-1]
+        across, along, *_, intercept = fit["theta"]
         label = f"{fit['name']}: {fit['accuracy']:.0%}, {fit['seconds']:.2f} s"
-        axes.plot(-(fit["theta"][-1] + along * ends) / across, ends, c=colour, label=label, **look)
+        axes.plot(-(intercept + along * ends) / across, ends, c=colour, label=label, **look)
     title = f"The {len(core):,} rows of the robust coreset, by class; those of suspected outliers in pink"
     axes.set(xlim=(-6, 25), ylim=(-8, 18), xlabel="along the true direction", title=title)
     axes.legend(loc="lower right", title="share of the clean rows on the right side of each fit")

@@ -187,8 +187,8 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     if others:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     encoding = Encoding((), id=name, ids=form_of_ids(table, name))
-    ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
-    return None if table.typed else name, ids
+    header = None if table.typed else name
+    return header, [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
 
 
 @_command("update", "data", "reading", "--id", read_only=False)
@@ -271,12 +271,10 @@ def stats(store: Any, options: Namespace) -> Fields:
     example: duramen store stats customers.duramen
     """
     report, encoding = store.anchor_report(), encoding_in(store.notes)
-    columns = store.columns if encoding is None else encoding.names
-    roles = store.notes.get("encoding") or store.notes.get("columns") or {}
     return {
         "loss": repr(store.loss),
-        "columns": columns,
-        "label": roles.get("label"),
+        "columns": store.columns if encoding is None else encoding.names,
+        "label": (store.notes.get("encoding") or store.notes.get("columns") or {}).get("label"),
         **fields_of(store, "size", "engine", "threshold"),
         "anchored": store.anchor is not None,
         "radius": report.radius,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import markupsafe
@@ -75,7 +76,9 @@ def environment() -> Environment:
     )
     filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
-    found.globals.update(bars_of=bars_of, weighted_quantiles=weighted_quantiles, infinity=math.inf)
+    found.globals.update(
+        bars_of=bars_of, weighted_quantiles=weighted_quantiles, infinity=math.inf, version=version("duramen")
+    )
     return found
 
 
@@ -89,8 +92,7 @@ class Axis(NamedTuple):
     def place(self, values: Any) -> Any:
         """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
         scale = np.log10 if self.log else np.asarray
-        ends = scale([self.low, self.high])
-        return np.interp(scale(np.maximum(values, self.low)), ends, [0.0, 1.0])
+        return np.interp(scale(np.maximum(values, self.low)), scale([self.low, self.high]), [0.0, 1.0])
 
     def edges(self, n: int) -> Array:
         """Split the axis into n parts of equal width."""

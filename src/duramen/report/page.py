@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,18 +58,8 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            core=core,
-            found=Findings(core, encoding, names or {}),
-            title=title,
-            live=live,
-            certificate=certificate,
-            version=version("duramen"),
-        )
-    )
+    found, template = Findings(core, encoding, names or {}), environment().get_template("page.html")
+    return template.render(core=core, found=found, title=title, live=live, certificate=certificate)
 
 
 class Findings:
@@ -94,8 +83,7 @@ class Findings:
             try:
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    losses = core.loss.values(core.anchor.theta, core.X, core.y)
-                    self.losses = losses.astype(np.float64)
+                    self.losses = core.loss.values(core.anchor.theta, core.X, core.y).astype(np.float64)
             except Exception as error:  # a custom loss may fail in any way
                 self.no_losses = f"The losses at the anchor could not be computed: {shorten(error)}."
         self.estimate = self.mean_loss = core._at_anchor

@@ -353,8 +353,7 @@ class StoreFile:
         return metadata
 
     def names(self) -> dict[int, Any] | None:
-        packed = self._connection.run("SELECT id, name FROM names")
-        names = {one: unpack_name(name) for one, name in packed}
+        names = {one: unpack_name(name) for one, name in self._connection.run("SELECT id, name FROM names")}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
         return names or None
 
