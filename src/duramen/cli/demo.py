@@ -6,7 +6,6 @@ import math
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -59,45 +58,35 @@ def demo(options: Namespace) -> Fields:
         f"{n:,} rows of two classes, {_COLUMNS} columns. An adversary who knows the true model took\n"
         f"{100 * share:.3g}% of them, moved them where it is most sure of class 1, and labelled them -1.\n"
     )
+    z, size = max(round(share * n), 1), min(options.size or 4000, n // 5)
     with bar(options.talk, f"making {n:,} rows") as shown:
-        sample = contaminate(n, share, options.random_state)
-        fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
+        X, y = contaminate(n, z, options.random_state)
+        fits, core = compare(X, y, z, size, options.random_state, shown)
     try:
         _save_picture(fits, core, picture)
         where = picture.resolve()
     except ImportError as error:
         picture, where = None, error
     seconds = time.perf_counter() - start
-    options.talk.say(f"{_table(sample, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
+    options.talk.say(f"{_table(X, y, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
     return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture}
 
 
-class Contaminated(NamedTuple):
-    """Rows X (n, 20), labels -1 and 1, and which are planted."""
-
-    X: Array
-    y: Array
-    planted: Array
-
-
-def contaminate(n: int, share: float, seed: int) -> Contaminated:
-    """Make rows, a share of them moved to where the true model is surest of class 1, and labelled -1."""
+def contaminate(n: int, z: int, seed: int) -> tuple[Array, Array]:
+    """Make rows and labels; the first z are moved to where the true model is surest of 1, and labelled -1."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, _COLUMNS))
     y = np.where(_SIGNAL * X[:, 0] + rng.logistic(size=n) > 0, 1, -1)
-    planted = np.zeros(n, dtype=bool)
-    planted[rng.choice(n, max(round(share * n), 1), replace=False)] = True
-    X[planted, :2] += _MOVE
-    y[planted] = -1
-    return Contaminated(X, y, planted)
+    X[:z, :2] += _MOVE
+    y[:z] = -1
+    return X, y
 
 
-def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
-    """Fit in five ways, the last with clean rows only; return facts about each, and the robust coreset."""
+def compare(X: Array, y: Array, z: int, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
+    """Fit in five ways, the last without the planted rows; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
-    X, y, planted = sample
-    n, z, cores = len(y), int(planted.sum()), {}
+    n, cores = len(y), {}
 
     def ordinary() -> Array:
         model = LogisticRegression().fit(X, y)
@@ -112,7 +101,7 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         ("trimmed fit, on everything", n, lambda: solve(points(X, y), _LOSS, z, random_state=seed).theta),
         ("plain coreset", size, lambda: on_coreset(0)),
         ("robust coreset", size, lambda: on_coreset(z)),
-        ("clean rows only (oracle)", n - z, lambda: solve(points(X, y, weights=~planted), _LOSS).theta),
+        ("clean rows only (oracle)", n - z, lambda: solve(points(X[z:], y[z:]), _LOSS).theta),
     )
     fits: list[Fields] = []
     for name, n_rows, fit in ways:
@@ -121,17 +110,17 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         start = time.perf_counter()
         fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
         losses = _LOSS.values(fitted["theta"], X, y)
-        clean, worst = losses[~planted], np.argsort(losses)[-z:]
+        clean, worst = losses[z:], np.argsort(losses)[-z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
+        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": np.mean(worst < z)}
         fits.append({"name": name, "n_rows": n_rows, **fitted, **quality})
     return fits, cores[z]
 
 
-def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
+def _table(X: Array, y: Array, fits: list[Fields], core: Coreset) -> str:
     """Lay out one row per fit, what the columns mean, and the estimate of the oracle's objective."""
     z, theta = core.n_outliers, fits[-1]["theta"]
-    truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z)
+    truth = trimmed_objective(points(X, y), theta, loss=_LOSS, n_outliers=z)
     estimate, kept = core.estimate(theta), core.total_weight - z
     per_row = {"value": estimate.value, "error": 1.96 * estimate.std_error, "truth": truth}
     notes = _NOTES.format(z=z, **{name: total / kept for name, total in per_row.items()})
