@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from duramen import Coreset, LogisticLoss, points, robust_coreset, solve, trimmed_objective
+from duramen import Coreset, LogisticLoss, points, robust_coreset, solve
 from duramen.arrays import Array
 from duramen.cli.options import command
 from duramen.cli.output import Fields, bar
@@ -38,10 +38,10 @@ _WIDE: Fields = {"lw": 6, "alpha": 0.35}
 _DASHED: Fields = {"lw": 1.8, "ls": "--"}
 _LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
 
-_OPTIONS = ("--rows", "--outliers", "--size", "--seed", "--picture")
 
-
-@command("demo", *_OPTIONS, writes="picture", suffixes=(".png",))
+@command(
+    "demo", "--rows", "--outliers", "--size", "--seed", "--picture", writes="picture", suffixes=(".png",)
+)
 def demo(options: Namespace) -> Fields:
     """Compare fits of a million rows, some of them planted by an adversary.
 
@@ -68,7 +68,7 @@ def demo(options: Namespace) -> Fields:
     except ImportError as error:
         picture, where = None, error
     seconds = time.perf_counter() - start
-    options.talk.say(f"{_table(X, y, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
+    options.talk.say(f"{_table(fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
     return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture}
 
 
@@ -83,7 +83,7 @@ def contaminate(n: int, z: int, seed: int) -> tuple[Array, Array]:
 
 
 def compare(X: Array, y: Array, z: int, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
-    """Fit in five ways, the last without the planted rows; return facts about each, and the robust coreset."""
+    """Fit in five ways, the last without planted rows; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     n, cores = len(y), {}
@@ -110,20 +110,20 @@ def compare(X: Array, y: Array, z: int, size: int, seed: int, shown: Bar) -> tup
         start = time.perf_counter()
         fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
         losses = _LOSS.values(fitted["theta"], X, y)
-        clean, worst = losses[z:], np.argsort(losses)[-z:]
+        order, clean = np.argsort(losses), losses[z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": np.mean(worst < z)}
-        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality})
+        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": np.mean(order[-z:] < z)}
+        trimmed = losses[order[:-z]].mean()
+        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality, "trimmed_loss": trimmed})
     return fits, cores[z]
 
 
-def _table(X: Array, y: Array, fits: list[Fields], core: Coreset) -> str:
+def _table(fits: list[Fields], core: Coreset) -> str:
     """Lay out one row per fit, what the columns mean, and the estimate of the oracle's objective."""
-    z, theta = core.n_outliers, fits[-1]["theta"]
-    truth = trimmed_objective(points(X, y), theta, loss=_LOSS, n_outliers=z)
-    estimate, kept = core.estimate(theta), core.total_weight - z
-    per_row = {"value": estimate.value, "error": 1.96 * estimate.std_error, "truth": truth}
-    notes = _NOTES.format(z=z, **{name: total / kept for name, total in per_row.items()})
+    oracle, z = fits[-1], core.n_outliers
+    estimate, kept = core.estimate(oracle["theta"]), core.total_weight - z
+    value, error = estimate.value / kept, 1.96 * estimate.std_error / kept
+    notes = _NOTES.format(z=z, value=value, error=error, truth=oracle["trimmed_loss"])
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 
