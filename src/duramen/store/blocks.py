@@ -103,9 +103,8 @@ class Blocks:
         for record in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
             yield self.layout.unpack(*record)
             self._count(record)
-        for name, value in self.totals.items():
-            if totals[name] != value:
-                raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
+        if self.totals != totals:
+            raise ValueError(f"the blocks have {self.totals}, but {totals} was written")
 
     def _take_out(self, number: int) -> Block:
         found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
