@@ -139,20 +139,20 @@ def build_core(path: Path, options: Namespace) -> Coreset:
         rows = TableScan(data.table, data.encoding, shown.at_pass)
         core = robust_coreset(rows, loss=loss, **coreset_settings(options))
         names = rows.names_of(core.ids) if data.encoding.ids == "text" else None
-    return _with_metadata(core, data.encoding.to_json(), names)
+    return _with_metadata(core, data.encoding, names)
 
 
 def core_of(store: Any) -> Coreset:
     """Return the coreset of an open store, with its encoding and the names of its rows."""
-    core, encoding = store.coreset(), encoding_in(store.notes)
-    if encoding is not None:
-        core = replace(core, columns=encoding.names)
-    return _with_metadata(core, store.notes.get("encoding"), names_in(store, core.ids))
+    core = store.coreset()
+    return _with_metadata(core, encoding_in(store.notes), names_in(store, core.ids))
 
 
-def _with_metadata(core: Coreset, encoding: Any, names: Sequence[str] | None) -> Coreset:
+def _with_metadata(core: Coreset, encoding: Encoding | None, names: Sequence[str] | None) -> Coreset:
     named = names and dict(zip(map(str, core.ids), names, strict=True))
-    return replace(core, metadata={"encoding": encoding, "names": named})
+    if encoding is None:
+        return replace(core, metadata={"encoding": None, "names": named})
+    return replace(core, columns=encoding.names, metadata={"encoding": encoding.to_json(), "names": named})
 
 
 def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:

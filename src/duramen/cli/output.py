@@ -12,8 +12,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from duramen.errors import RowError
 from duramen.files import naming
 from duramen.progress import Bar
@@ -37,9 +35,11 @@ class Output:
     def say(self, text: str) -> None:
         """Print text for the user, in place of the fields of the result."""
         self.said = True
-        if self.aside and not self.quiet:
+        if self.json or self.quiet:
+            return
+        if self.aside:
             print(text, file=sys.stderr, flush=True)
-        elif not (self.json or self.quiet):
+        else:
             write(f"{text}\n")
 
     def warn(self, text: Warning | str, *place: Any) -> None:
@@ -82,11 +82,8 @@ def write(text: str = "") -> None:
 
 def plain(value: Any) -> Any:
     """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null."""
-
-    def listed(one: Any) -> Any:
-        return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
-
-    return json.loads(json.dumps(value, default=listed), parse_constant=lambda _: None)
+    text = json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def fields_of(value: Any, *names: str) -> Fields:

@@ -8,7 +8,6 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import markupsafe
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -25,19 +24,17 @@ _BARS = 44
 _TICKS = 6  # on an axis, about
 
 
-def escape(text: Any) -> Markup:
-    """Make text safe in HTML, between tags and in attributes; characters that HTML forbids are replaced.
+def printable(text: Any) -> str:
+    """Replace characters that HTML forbids, in what is to be escaped.
 
     Examples
     --------
-    >>> print(escape('<script>"a" & b</script>'))
-    &lt;script&gt;&#34;a&#34; &amp; b&lt;/script&gt;
-    >>> print(escape(Markup("<b>bold</b>")))
-    <b>bold</b>
+    >>> printable(f"a{chr(0)}b"), printable(Markup("<b>bold</b>"))
+    ('a�b', Markup('<b>bold</b>'))
     """
     if isinstance(text, Markup):
         return text
-    return markupsafe.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -72,7 +69,10 @@ def percent(share: float) -> str:
 def environment() -> Environment:
     """Return the environment of all templates, which escapes everything."""
     found = Environment(
-        loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
+        loader=PackageLoader("duramen", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
     )
     filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}

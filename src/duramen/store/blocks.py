@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.store.connection import AMONG, Connection, damage_errors, damaged
+from duramen.store.connection import AMONG, Connection, damaged, store_errors
 
 _BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
@@ -108,7 +108,7 @@ class Blocks:
 
     def _take_out(self, number: int) -> Block:
         found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
-        with damage_errors(self._connection.path):
+        with store_errors(self._connection.path):
             if not found:
                 raise ValueError(f"block {number} is missing")
             self._connection.run("DELETE FROM blocks WHERE number = ?", number)

@@ -65,26 +65,18 @@ def _translate(path: Path, error: Exception) -> OSError | ValueError:
     return damaged(path, error)
 
 
+_INCONSISTENT = (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError)
+
+
 @contextmanager
-def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into errors that say what to do."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors, and any that reveal inconsistent content, into errors that say what to do."""
     try:
         yield
-    except _UNREADABLE as error:
-        raise _translate(path, error) from error
-
-
-_INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-
-
-@contextmanager
-def damage_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors, and any that reveal inconsistent content, into such errors."""
-    try:
-        with sqlite_errors(path):
-            yield
     except DamagedStoreError:
         raise
+    except _UNREADABLE as error:
+        raise _translate(path, error) from error
     except _INCONSISTENT as error:
         raise damaged(path, error) from error
 
@@ -102,7 +94,7 @@ class Connection(sqlite3.Connection):
             raise _translate(self.path, error) from error
 
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        with sqlite_errors(self.path):
+        with store_errors(self.path):
             self.executemany(statement, rows)
 
     def delete(self, table: str, ids: Array) -> None:
@@ -140,7 +132,7 @@ def connect(path: Path, options: str, *pragmas: str, new: tuple[str, ...] = ()) 
     Nothing is changed in a file that is not a store.
     """
     address = f"file://{quote(bytes(path.absolute()))}?{options}"
-    with sqlite_errors(path):
+    with store_errors(path):
         connection = sqlite3.connect(
             address, WAIT / 1000, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
         )

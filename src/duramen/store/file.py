@@ -26,8 +26,7 @@ from duramen.store.connection import (
     Connection,
     DamagedStoreError,
     connect,
-    damage_errors,
-    sqlite_errors,
+    store_errors,
 )
 from duramen.store.lock import inode, now, open_files, refuse_inherited, writer_lock
 
@@ -243,7 +242,7 @@ class StoreFile:
                 self._connection.run(f"ALTER TABLE rebuilt RENAME TO {table}")
 
     def shrink(self) -> None:
-        with sqlite_errors(self.path):
+        with store_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
     def backup(self, target: Path) -> None:
@@ -252,7 +251,7 @@ class StoreFile:
         _refuse_existing(target)
         source = _connect_reader(self.path)  # reads one state, whatever is written here in the meantime
         try:
-            with closing(source), replacing(target) as file, sqlite_errors(target):
+            with closing(source), replacing(target) as file, store_errors(target):
                 shutil.copymode(self.path, file.name)
                 with closing(sqlite3.connect(file.name)) as copy:
                     source.backup(copy)
@@ -267,7 +266,7 @@ class StoreFile:
             return
         self.clear_traces()
         try:
-            with sqlite_errors(self.path):
+            with store_errors(self.path):
                 self._connection.close()
             open_files.discard(self)
         finally:
@@ -324,7 +323,7 @@ class StoreFile:
         n = self.totals["n_forgotten"]
         query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may lag behind
         rows = self._connection.run(query, n)
-        with damage_errors(self.path):
+        with store_errors(self.path):
             n_sound = sum(seal == _deletion_checksum(*row) for *row, seal in rows)
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
@@ -343,7 +342,7 @@ class StoreFile:
     def metadata(self) -> Values:
         """Read all metadata; raise DamagedStoreError if they differ from what was written."""
         metadata: Values = {}
-        with damage_errors(self.path):
+        with store_errors(self.path):
             for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
                 reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
                 _require(name not in metadata and seal == _text_checksum(name, text), reason)

@@ -31,7 +31,7 @@ from duramen.files import MismatchError, check_place, json_types
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.connection import StoreLockedError, damage_errors
+from duramen.store.connection import StoreLockedError, store_errors
 from duramen.store.file import StoreFile, Values
 from duramen.store.lock import now
 
@@ -351,7 +351,7 @@ class Store(DynamicCoreset):
         """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
-            with damage_errors(self.path):
+            with store_errors(self.path):
                 self._version = self._file.version
                 yield
         finally:
