@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,11 +120,12 @@ _pressed, _deferred = threading.Event(), threading.Event()
 def note_interrupts() -> Iterator[None]:
     """Record every Ctrl-C: Python discards one in a destructor; :func:`check_interrupt` raises it later."""
     _pressed.clear()
-    usual, on_main = signal.default_int_handler, threading.current_thread() is threading.main_thread()
+    usual = signal.default_int_handler
     with ExitStack() as stack:
-        if on_main and signal.getsignal(signal.SIGINT) is usual:
-            stack.callback(signal.signal, signal.SIGINT, usual)
-            signal.signal(signal.SIGINT, _note)
+        with suppress(ValueError):  # outside of the main thread
+            if signal.getsignal(signal.SIGINT) is usual:
+                signal.signal(signal.SIGINT, _note)
+                stack.callback(signal.signal, signal.SIGINT, usual)
         yield
 
 

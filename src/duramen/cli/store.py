@@ -62,8 +62,8 @@ def _command(
                 facts = run(store, options)
                 now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
             if options.talk.said:
-                points, weight = now["n_points"], now["total_weight"]
-                options.talk.say(f"{store.path}: {points:,} points, weight {weight:,.6g}")
+                shown = "{n_points:,} points, weight {total_weight:,.6g}".format(**now)
+                options.talk.say(f"{store.path}: {shown}")
             return {"store": store.path, **now, **facts}
 
         return command(f"store {name}", "store", *options, **writes)(opened)
@@ -277,9 +277,8 @@ def stats(store: Any, options: Namespace) -> Fields:
         "label": (store.notes.get("encoding") or store.notes.get("columns") or {}).get("label"),
         **fields_of(store, "size", "engine", "threshold"),
         "anchored": store.anchor is not None,
-        "radius": report.radius,
+        **fields_of(report, "radius", "n_late"),
         "reanchor_advised": report.advised,
-        "n_late": report.n_late,
         "n_forgotten": len(store.forgotten),
         "n_bytes": options.store.stat().st_size,
     }
