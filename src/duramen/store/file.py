@@ -234,12 +234,13 @@ class StoreFile:
     def pack(self) -> None:
         """Put points into as few blocks as possible, and erase all traces of deleted records."""
         self.blocks.join_small(at_least=0)
+        run = self._connection.run
         for table, columns in _TABLES.items():  # a dropped table is overwritten, with the gaps in its pages
             if table != "blocks":
-                self._connection.run(f"CREATE TABLE rebuilt ({columns})")
-                self._connection.run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
-                self._connection.run(f"DROP TABLE {table}")
-                self._connection.run(f"ALTER TABLE rebuilt RENAME TO {table}")
+                run(f"CREATE TABLE rebuilt ({columns})")
+                run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
+                run(f"DROP TABLE {table}")
+                run(f"ALTER TABLE rebuilt RENAME TO {table}")
 
     def shrink(self) -> None:
         with store_errors(self.path):
@@ -351,25 +352,20 @@ class StoreFile:
             _require(not missing, f"its metadata lack {sorted(missing)}")
         return metadata
 
-    def names(self) -> dict[int, Any] | None:
-        names = {one: unpack_name(name) for one, name in self._connection.run("SELECT id, name FROM names")}
-        _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
-        return names or None
-
-    def sample(self) -> Array:
-        """Read which points the anchor was found on."""
-        ids = [one for (one,) in self._connection.run("SELECT id FROM sample ORDER BY id")]
-        _require(_count_and_sum(ids) == self.totals["sample"], "the anchor's sample is incomplete")
-        return np.array(ids, dtype=np.int64)
-
-    def places(self) -> Array:
-        """Read the ids of the points in the order of a tree."""
-        rows = self._connection.run("SELECT place, id, seal FROM places ORDER BY place")
-        places, ids, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-        whole = np.array_equal(places, np.arange(self.totals["n_places"]))
-        reason = "places in the tree are missing, or differ from what was written"
-        _require(whole and np.array_equal(checksums, _place_checksums(places, ids)), reason)
-        return ids
+    def beside(self) -> Values:
+        """Read what there is beside points: names by id, the anchor's sample, and the order of a tree."""
+        run, totals = self._connection.run, self.totals
+        names = {one: unpack_name(name) for one, name in run("SELECT id, name FROM names")}
+        sound = numbers_of([*names.values()]).tolist() == [*names]
+        _require(sound, "a name differs from what was written")
+        sample = [one for (one,) in run("SELECT id FROM sample ORDER BY id")]
+        _require(_count_and_sum(sample) == totals["sample"], "the anchor's sample is incomplete")
+        rows = run("SELECT place, id, seal FROM places ORDER BY place")
+        places, order, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        sound = np.array_equal(places, np.arange(totals["n_places"]))
+        sound = sound and np.array_equal(checksums, _place_checksums(places, order))
+        _require(sound, "places in the tree are missing, or differ from what was written")
+        return {"names": names or None, "sample": np.array(sample, dtype=np.int64), "order": order}
 
     def check(self) -> None:
         """Check every page and every index, where points are, and the deletion records."""

@@ -361,17 +361,15 @@ class Store(DynamicCoreset):
         """Load what the file holds into memory; inside a snapshot."""
         self._free_memory()
         metadata, n, blocks = self._file.read()
-        sample, saved = self._file.sample(), metadata["anchor"]
-        restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
+        beside, saved = self._file.beside(), metadata["anchor"]
+        restore_settings(self, metadata["settings"]["seed"], metadata["given"])
         restore(
             self,
             metadata["state"],
             n,
             blocks,
-            anchor=anchor_of(saved and {**saved, "ids": sample}),
-            names=self._file.names(),
-            sample=sample,
-            order=self._file.places(),
+            anchor=anchor_of(saved and {**saved, "ids": beside["sample"]}),
+            **beside,
         )
         self._metadata, tree = metadata, self._state.tree
         if tree is not None:
