@@ -189,7 +189,7 @@ class Model:
             raise ValueError(f"its version is {state['version']!r}, newer than this library reads")
         if state.get("crc32") not in (None, checksum(state)):  # raises if a number is not finite
             raise ValueError("its checksum differs; if you edited it, remove crc32")
-        self.state, self.classes, self.columns = state, state["classes"], state["columns"]
+        self.classes, self.columns = state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
         self.theta = theta = np.array(state["theta"], dtype=np.float64)
         self.n_columns = theta.shape[-1] - getattr(self.loss, "fit_intercept", False)

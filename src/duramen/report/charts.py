@@ -94,9 +94,9 @@ class Axis(NamedTuple):
         scale = np.log10 if self.log else np.asarray
         return np.interp(scale(np.maximum(values, self.low)), scale([self.low, self.high]), [0.0, 1.0])
 
-    def edges(self, n: int) -> Array:
-        """Split the axis into n parts of equal width."""
-        return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
+    def edges(self) -> Array:
+        """Split the axis into bars of equal width."""
+        return (np.geomspace if self.log else np.linspace)(self.low, self.high, _BARS + 1)
 
     def ticks(self) -> list[float]:
         """List the values to label on the axis."""
@@ -147,7 +147,7 @@ def bars_of(
     valid = (values >= 0) & (values < math.inf)
     limit = None if threshold == math.inf else threshold
     axis = axis_of(values[valid], limit)
-    edges, inside = axis.edges(_BARS), np.clip(values[valid], axis.low, axis.high)
+    edges, inside = axis.edges(), np.clip(values[valid], axis.low, axis.high)
     weights = None if weights is None else weights[valid]
     bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
     shares = bars / (bars.sum() or 1.0)
