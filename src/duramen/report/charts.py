@@ -74,8 +74,8 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=printable,
     )
-    filters = (shorten, short, percent, plural, short_repr, interval, facts)
-    found.filters |= {function.__name__: function for function in filters}
+    for function in (shorten, short, percent, plural, short_repr, interval, facts):
+        found.filters[function.__name__] = function
     found.globals.update(
         bars_of=bars_of, weighted_quantiles=weighted_quantiles, infinity=math.inf, version=version("duramen")
     )

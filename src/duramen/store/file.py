@@ -33,6 +33,7 @@ from duramen.store.lock import inode, now, open_files, refuse_inherited, writer_
 Values = dict[str, Any]  # by name
 
 _LAYOUT = ("page_size = 4096", "auto_vacuum = INCREMENTAL")  # of a new file
+# of a writer: deleted content is overwritten, and 64 MB of the log are kept for the next transactions
 _WRITER = ("journal_mode = WAL", f"journal_size_limit = {64 << 20}", "secure_delete = ON")
 
 
