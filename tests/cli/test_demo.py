@@ -33,9 +33,9 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="module", params=range(3))
 def found(request):
-    sample = contaminate(20_000, 0.02, request.param)
-    fits, core = compare(sample, 4000, request.param, Bar(shown=False))
-    return [SimpleNamespace(**fit) for fit in fits], core, sample
+    X, y = contaminate(20_000, 400, request.param)
+    fits, core = compare(X, y, 400, 4000, request.param, Bar(shown=False))
+    return [SimpleNamespace(**fit) for fit in fits], core, dm.points(X, y)
 
 
 def test_trimming_on_everything_is_as_good_as_the_oracle(found):
@@ -64,26 +64,22 @@ def test_ordinary_fits_are_ruined_and_do_not_find_the_planted_rows(found, name):
 
 
 def test_the_coreset_knows_its_own_error(found):
-    fits, core, sample = found
+    fits, core, data = found
     theta = fits[-1].theta
-    data = dm.points(sample.X, sample.y)
     truth = dm.trimmed_objective(data, theta, loss=core.loss, n_outliers=core.n_outliers)
     estimate = core.estimate(theta)
     assert abs(estimate.value - truth) < 4 * estimate.std_error < 0.05 * truth
 
 
 def test_the_data_are_what_they_are_said_to_be():
-    sample = contaminate(20_000, 0.05, 3)
-    assert sample.planted.sum() == 1000
-    assert (sample.y[sample.planted] == -1).all()
-    places = sample.X @ sample.directions
-    assert places[sample.planted].min() > 5  # standard deviations: the model is sure of class 1
-    np.testing.assert_allclose(np.cov(places[~sample.planted].T), np.eye(2), atol=0.05)
-    assert 0.4 < np.mean(sample.y[~sample.planted] > 0) < 0.6
-    again = contaminate(20_000, 0.05, 3)
-    assert all((a == b).all() for a, b in zip(sample[:3], again, strict=False))
-    assert (contaminate(20_000, 0.05, 4).X != sample.X).any()
-    assert contaminate(5000, 1e-9, 0).planted.sum() == 1
+    X, y = contaminate(20_000, 1000, 3)
+    assert (y[:1000] == -1).all()
+    assert X[:1000, :2].min() > 5  # standard deviations: the model is sure of class 1
+    np.testing.assert_allclose(np.cov(X[1000:, :2].T), np.eye(2), atol=0.05)
+    assert 0.4 < np.mean(y[1000:] > 0) < 0.6
+    again = contaminate(20_000, 1000, 3)
+    assert all((a == b).all() for a, b in zip((X, y), again, strict=True))
+    assert (contaminate(20_000, 1000, 4)[0] != X).any()
 
 
 def test_the_command_prints_a_table_and_saves_a_picture(tmp_path):
@@ -105,6 +101,11 @@ def test_the_command_prints_a_table_and_saves_a_picture(tmp_path):
     content = (tmp_path / "shown.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 50_000
+
+
+def test_at_least_one_row_is_planted(tmp_path, run):
+    done = run(*SMALL, "--outliers", "1e-9", "--picture", tmp_path / "a.png")
+    assert (done.code, "of the 1 rows with the largest losses" in done.out) == (0, True)
 
 
 @pytest.mark.slow

@@ -169,7 +169,7 @@ def test_standard_output_that_is_full_or_closed(files, model, tmp_path, words, b
     assert (done.returncode, done.stderr) == (2, line)
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words.split()]
     done = subprocess.run(shell, **end)
-    closed = "duramen: -o - writes predictions to standard output, which is closed; name a file\n"
+    closed = "duramen: -o - writes predictions to standard output, which is closed, or where --json also prints; name a file\n"
     assert (done.returncode, done.stderr) == ((2, closed) if words.endswith("-") else (0, ""))
 
 

@@ -1,5 +1,6 @@
 """Axes and drawings: order, limits, shares that add up, round ticks."""
 
+import math
 import re
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.report.charts import axis_of, histogram, linear_ticks, percent, short
+from duramen.report.charts import axis_of, bars_of, environment, linear_ticks, percent, short
 from tests.report.cores import Page
 
 VALUES = st.lists(st.floats(0, 1e12) | st.floats(0, 1) | st.just(0.0), min_size=1, max_size=30)
@@ -40,6 +41,11 @@ def test_ticks_are_round_and_within(low, width, n):
         assert low - 1e-6 * width <= ticks[0] <= ticks[-1] <= high + 1e-6 * width
         lead = f"{step[0]:.3e}"[0]
         assert lead in "1259" or lead == "4"  # 9 and 4: what rounding makes of 10 and 5
+
+
+def histogram(values, weights, marked, title, name, threshold=math.inf):
+    charts = environment().get_template("charts.html").module
+    return charts.histogram(bars_of(values, weights, marked, threshold), title, name)
 
 
 BAR = re.compile(r'<rect class="(\w+)" x="([\d.]+)" y="[\d.]+" width="[\d.]+" height="([\d.]+)"')

@@ -67,7 +67,7 @@ def test_a_store_that_cannot_be_opened_leaves_no_lock(path):
     assert not (path.parent / "a.duramen-lock").exists()
 
 
-@pytest.mark.parametrize("place", ["_acquire", "write"])
+@pytest.mark.parametrize("place", ["_acquire", "write_text"])
 def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
     """A full disk: the text does not fit."""
     from duramen.store import lock
@@ -76,9 +76,7 @@ def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            *((lock.os, "write", fails) if place == "write" else (lock.WriterLock, "_acquire", fails))
-        )
+        patch.setattr(lock.Path if place == "write_text" else lock, place, fails)
         try:
             dm.open_store(path).close()
         except OSError as error:

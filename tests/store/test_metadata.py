@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    made = StoreFile(tmp_path_factory.mktemp("facts") / "a", synchronous="off")
+    made = StoreFile(tmp_path_factory.mktemp("facts") / "a", read_only=False, synchronous="off")
     create_tables(made._connection)
     yield made
     made.close()

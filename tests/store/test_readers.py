@@ -141,7 +141,7 @@ def test_a_reader_does_not_keep_the_writer_waiting_but_keeps_traces_until_compac
         assert time.perf_counter() - start < 3  # it never waits for the reader: that would be 5 seconds
         assert left_in_files(tmp_path, [MARK.tobytes()])
         with monkeypatch.context() as patch:
-            patch.setattr("duramen.store.file.WAIT", 0.05)
+            patch.setattr("duramen.store.file.WAIT", 50)
             with pytest.raises(dm.StoreLockedError, match="a reader is using it"):
                 store.compact()
         os.kill(pid, signal.SIGKILL)

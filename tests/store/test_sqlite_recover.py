@@ -59,8 +59,11 @@ def test_what_was_saved_whole_opens(store, tmp_path):
 @pytest.mark.parametrize(
     "statement, message",
     [
-        ("DELETE FROM blocks WHERE number = (SELECT min(number) FROM blocks)", "the blocks have n_points"),
-        ("DELETE FROM blocks", "the blocks have n_points"),
+        (
+            "DELETE FROM blocks WHERE number = (SELECT min(number) FROM blocks)",
+            "the blocks have {'n_points': ",
+        ),
+        ("DELETE FROM blocks", "the blocks have {'n_points': "),
         ("DELETE FROM facts WHERE name = 'anchor'", "its metadata lack"),
         ("DELETE FROM facts", "its metadata lack"),
         ("DELETE FROM sample WHERE id = (SELECT max(id) FROM sample)", "the anchor's sample is incomplete"),

@@ -17,8 +17,6 @@ from duramen.extras import needed
 
 __all__ = ["main", "make_parser"]
 
-_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code.
@@ -46,8 +44,6 @@ def _run(options: Namespace) -> None:
     options.talk = Output(options.json, options.quiet)
     with warnings.catch_warnings(), note_interrupts():
         warnings.simplefilter("default")
-        for kind in _FOR_DEVELOPERS:
-            warnings.simplefilter("ignore", kind)
         warnings.showwarning = options.talk.warn
         check_output(options)
         options.talk.result(options.command, options.run(options))

@@ -66,7 +66,8 @@ def kind_of(source: Path) -> str:
     if head.startswith(b"PAR1"):
         parquet = needed("pyarrow.parquet", "reading Parquet", "frames")
         with suppress(ValueError, OSError):  # damage is reported where the table is opened
-            return "core" if b"duramen" in (parquet.read_schema(source).metadata or {}) else "data"
+            if b"duramen" in (parquet.read_schema(source).metadata or ()):
+                return "core"
     return "data"
 
 
@@ -97,8 +98,8 @@ def open_rows(options: Namespace, loss: Loss, encoding: Encoding | None, columns
 def learn_problem(path: Path, options: Namespace) -> tuple[TableScan, Loss]:
     """Open a table, learn how to encode it, and make the loss, as the options specify."""
     check_loss(options)
-    columns, has_classes = column_settings(options), LOSSES[options.loss].has_classes
-    data = read_data(path, options.talk, None, columns, has_classes)
+    has_classes = LOSSES[options.loss].has_classes
+    data = read_data(path, options.talk, None, column_settings(options), has_classes)
     loss = make_loss(options, data.classes)
     return with_labels(data, loss), loss
 
@@ -138,20 +139,20 @@ def build_core(path: Path, options: Namespace) -> Coreset:
         rows = TableScan(data.table, data.encoding, shown.at_pass)
         core = robust_coreset(rows, loss=loss, **coreset_settings(options))
         names = rows.names_of(core.ids) if data.encoding.ids == "text" else None
-    return _with_metadata(core, data.encoding.to_json(), names)
+    return _with_metadata(core, data.encoding, names)
 
 
 def core_of(store: Any) -> Coreset:
     """Return the coreset of an open store, with its encoding and the names of its rows."""
-    core, encoding = store.coreset(), encoding_in(store.notes)
-    if encoding is not None:
-        core = replace(core, columns=encoding.names)
-    return _with_metadata(core, store.notes.get("encoding"), names_in(store, core.ids))
+    core = store.coreset()
+    return _with_metadata(core, encoding_in(store.notes), names_in(store, core.ids))
 
 
-def _with_metadata(core: Coreset, encoding: Any, names: Sequence[str] | None) -> Coreset:
+def _with_metadata(core: Coreset, encoding: Encoding | None, names: Sequence[str] | None) -> Coreset:
     named = names and dict(zip(map(str, core.ids), names, strict=True))
-    return replace(core, metadata={"encoding": encoding, "names": named})
+    if encoding is None:
+        return replace(core, metadata={"encoding": None, "names": named})
+    return replace(core, columns=encoding.names, metadata={"encoding": encoding.to_json(), "names": named})
 
 
 def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:
@@ -162,8 +163,7 @@ def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:
 
 def core_names(core: Coreset) -> dict[int, str]:
     """Return the ids of rows as in the data, where these are text."""
-    named = (core.metadata or {}).get("names") or {}
-    return {int(number): name for number, name in named.items()}
+    return {int(number): name for number, name in ((core.metadata or {}).get("names") or {}).items()}
 
 
 def names_in(store: Any, ids: Array) -> list[str] | None:
@@ -189,16 +189,16 @@ class Model:
             raise ValueError(f"its version is {state['version']!r}, newer than this library reads")
         if state.get("crc32") not in (None, checksum(state)):  # raises if a number is not finite
             raise ValueError("its checksum differs; if you edited it, remove crc32")
-        self.state, self.classes, self.columns = state, state["classes"], state["columns"]
+        self.classes, self.columns = state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
         self.theta = theta = np.array(state["theta"], dtype=np.float64)
-        without = bool(getattr(self.loss, "fit_intercept", False))
-        self.n_columns = theta.shape[-1] - without if self.columns is None else len(self.columns)
+        self.n_columns = theta.shape[-1] - getattr(self.loss, "fit_intercept", False)
         n_classes = self.loss.n_classes if self.loss.has_classes else 0
-        fits = self.loss.parameter_shape(self.n_columns) in (None, theta.shape)
+        fits = self.loss.parameter_shape(len(self.columns or range(self.n_columns))) == theta.shape
         if not (fits and len(self.classes or ()) == n_classes and np.isfinite(theta).all()):
-            shape = f"its theta {theta.shape}"
-            raise ValueError(f"{shape}, columns, classes and encoding do not fit {self.loss!r}")
+            raise ValueError(
+                f"its theta {theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
+            )
 
     def predict(self, X: Rows) -> dict[str, Array]:
         """Predict as :meth:`duramen.Loss.predictions`, with the classes themselves in place of numbers."""
@@ -233,9 +233,9 @@ def write_model(path: Path, core: Coreset, fields: Fields) -> None:
     """Write a model; an existing file is replaced once all is written."""
     made_by, encoding = f"duramen {version('duramen')}", (core.metadata or {}).get("encoding")
     state = {"format": _FORMAT, "version": _VERSION, "made_by": made_by, **fields, "encoding": encoding}
-    text = json.dumps({**state, "crc32": checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
+    state["crc32"] = checksum(state)
     with replacing(path) as file:
-        file.write(text.encode() + b"\n")
+        file.write(json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode() + b"\n")
 
 
 def read_model(path: Path) -> Model:
@@ -336,8 +336,10 @@ def predict(options: Namespace) -> Fields:
     output = options.output
     options.talk.aside = to_stdout = str(output) == "-"
     if to_stdout and (sys.stdout is None or options.json):
-        why = "where --json also prints" if options.json else "which is closed"
-        raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
+        raise ValueError(
+            "-o - writes predictions to standard output, which is closed, or where --json also prints; name "
+            "a file"
+        )
     model = read_model(options.model)
     data = _data_for(model, options)
     facts: Fields = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}
@@ -361,8 +363,7 @@ def _predictions(model: Model, data: TableScan, shown: Bar, facts: Fields) -> Ba
     """Read and predict batch by batch; note the columns and the number of rows among the facts."""
     for batch, rows in data.encoding.read(data.table):
         end = batch.first + len(batch)
-        ids = range(batch.first, end) if rows.ids is None else rows.ids
-        columns = {"id": ids, **model.predict(rows.X)}
+        columns = {"id": range(batch.first, end) if rows.ids is None else rows.ids, **model.predict(rows.X)}
         yield {name: np.asarray(part).tolist() for name, part in columns.items()}
         facts |= {"n_rows": end, "columns": list(columns)}
         advance(shown, batch)
@@ -418,8 +419,8 @@ def certify(options: Namespace) -> Fields:
     found = _certify(core, options)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
     options.talk.say(repr(found))
-    facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
-    return {**facts, **fields_of(found, *names)}
+    facts = fields_of(found, *names)
+    return {"core": options.core, "data": options.data, "n_probes": len(found.errors), **facts}
 
 
 def _certify(core: Coreset, options: Namespace, points: WeightedPoints | None = None) -> Certificate:

@@ -6,11 +6,10 @@ import math
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from duramen import Coreset, LogisticLoss, points, robust_coreset, solve, trimmed_objective
+from duramen import Coreset, LogisticLoss, points, robust_coreset, solve
 from duramen.arrays import Array
 from duramen.cli.options import command
 from duramen.cli.output import Fields, bar
@@ -30,19 +29,19 @@ without the data: trimmed loss per row {value:.4f} +- {error:.4f} (95%). On all 
 """
 
 _COLUMNS = 20
-_SIGNAL = 4.0  # standard deviation of the log-odds: the true model gets 87% right
-# Where planted rows go, found by trying: as far as ruins an ordinary fit and hides them from it, and at an
-# angle to the true direction, so that the boundary turns; straight ahead, a fit only grows less confident.
-_REACH, _ANGLE = 22.0, math.radians(30)
+_SIGNAL = 4.0  # the log-odds, in units of the first column: the true model gets 87% right
+# How far planted rows move along the first two columns, found by trying: as far as ruins an ordinary fit and
+# hides them from it, and at an angle, so that the boundary turns; straight ahead, a fit only grows less sure.
+_MOVE = 19.0, 11.0
 
 _WIDE: Fields = {"lw": 6, "alpha": 0.35}
 _DASHED: Fields = {"lw": 1.8, "ls": "--"}
 _LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
 
-_OPTIONS = ("--rows", "--outliers", "--size", "--seed", "--picture")
 
-
-@command("demo", *_OPTIONS, writes="picture", suffixes=(".png",))
+@command(
+    "demo", "--rows", "--outliers", "--size", "--seed", "--picture", writes="picture", suffixes=(".png",)
+)
 def demo(options: Namespace) -> Fields:
     """Compare fits of a million rows, some of them planted by an adversary.
 
@@ -59,48 +58,35 @@ def demo(options: Namespace) -> Fields:
         f"{n:,} rows of two classes, {_COLUMNS} columns. An adversary who knows the true model took\n"
         f"{100 * share:.3g}% of them, moved them where it is most sure of class 1, and labelled them -1.\n"
     )
+    z, size = max(round(share * n), 1), min(options.size or 4000, n // 5)
     with bar(options.talk, f"making {n:,} rows") as shown:
-        shown.at(0.0)
-        sample = contaminate(n, share, options.random_state)
-        fits, core = compare(sample, min(options.size or 4000, n // 5), options.random_state, shown)
+        X, y = contaminate(n, z, options.random_state)
+        fits, core = compare(X, y, z, size, options.random_state, shown)
     try:
-        _save_picture(sample, fits, core, picture)
+        _save_picture(fits, core, picture)
         where = picture.resolve()
     except ImportError as error:
         picture, where = None, error
     seconds = time.perf_counter() - start
-    options.talk.say(f"{_table(sample, fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
+    options.talk.say(f"{_table(fits, core)}\npicture: {where}\ntotal: {seconds:.0f} seconds")
     return {"n_rows": n, "fits": fits, "seconds": seconds, "picture": picture}
 
 
-class Contaminated(NamedTuple):
-    """Rows X (n, 20), labels -1 and 1, which are planted, and the directions (20, 2) of signal and attack."""
-
-    X: Array
-    y: Array
-    planted: Array
-    directions: Array
-
-
-def contaminate(n: int, share: float, seed: int) -> Contaminated:
-    """Make rows, a share of them moved to where the true model is surest of class 1, and labelled -1."""
+def contaminate(n: int, z: int, seed: int) -> tuple[Array, Array]:
+    """Make rows and labels; the first z are moved to where the true model is surest of 1, and labelled -1."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, _COLUMNS))
-    directions = np.linalg.qr(rng.normal(size=(_COLUMNS, 2)))[0]
-    y = np.where(_SIGNAL * X @ directions[:, 0] + rng.logistic(size=n) > 0, 1, -1)
-    planted = np.zeros(n, dtype=bool)
-    planted[rng.choice(n, max(round(share * n), 1), replace=False)] = True
-    X[planted] += _REACH * directions @ (math.cos(_ANGLE), math.sin(_ANGLE))
-    y[planted] = -1
-    return Contaminated(X, y, planted, directions)
+    y = np.where(_SIGNAL * X[:, 0] + rng.logistic(size=n) > 0, 1, -1)
+    X[:z, :2] += _MOVE
+    y[:z] = -1
+    return X, y
 
 
-def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
-    """Fit in five ways, the last with clean rows only; return facts about each, and the robust coreset."""
+def compare(X: Array, y: Array, z: int, size: int, seed: int, shown: Bar) -> tuple[list[Fields], Coreset]:
+    """Fit in five ways, the last without planted rows; return facts about each, and the robust coreset."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
-    X, y, planted, _ = sample
-    n, z, cores = len(y), int(planted.sum()), {}
+    n, cores = len(y), {}
 
     def ordinary() -> Array:
         model = LogisticRegression().fit(X, y)
@@ -115,7 +101,7 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         ("trimmed fit, on everything", n, lambda: solve(points(X, y), _LOSS, z, random_state=seed).theta),
         ("plain coreset", size, lambda: on_coreset(0)),
         ("robust coreset", size, lambda: on_coreset(z)),
-        ("clean rows only (oracle)", n - z, lambda: solve(points(X, y, weights=~planted), _LOSS).theta),
+        ("clean rows only (oracle)", n - z, lambda: solve(points(X[z:], y[z:]), _LOSS).theta),
     )
     fits: list[Fields] = []
     for name, n_rows, fit in ways:
@@ -124,33 +110,33 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         start = time.perf_counter()
         fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
         losses = _LOSS.values(fitted["theta"], X, y)
-        clean, worst = losses[~planted], np.argsort(losses)[-z:]
+        order, clean = np.argsort(losses), losses[z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
-        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": planted[worst].mean()}
-        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality})
+        quality = {"clean_loss": clean.mean(), "accuracy": accuracy, "found": np.mean(order[-z:] < z)}
+        trimmed = losses[order[:-z]].mean()
+        fits.append({"name": name, "n_rows": n_rows, **fitted, **quality, "trimmed_loss": trimmed})
     return fits, cores[z]
 
 
-def _table(sample: Contaminated, fits: list[Fields], core: Coreset) -> str:
+def _table(fits: list[Fields], core: Coreset) -> str:
     """Lay out one row per fit, what the columns mean, and the estimate of the oracle's objective."""
-    z, theta = core.n_outliers, fits[-1]["theta"]
-    truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z)
-    estimate, kept = core.estimate(theta), core.total_weight - z
-    per_row = {"value": estimate.value, "error": 1.96 * estimate.std_error, "truth": truth}
-    notes = _NOTES.format(z=z, **{name: total / kept for name, total in per_row.items()})
+    oracle, z = fits[-1], core.n_outliers
+    estimate, kept = core.estimate(oracle["theta"]), core.total_weight - z
+    value, error = estimate.value / kept, 1.96 * estimate.std_error / kept
+    notes = _NOTES.format(z=z, value=value, error=error, truth=oracle["trimmed_loss"])
     return "\n".join([_HEAD, *(_ROW.format(**one) for one in fits), notes])
 
 
-def _save_picture(sample: Contaminated, fits: list[Fields], core: Coreset, path: Path) -> None:
+def _save_picture(fits: list[Fields], core: Coreset, path: Path) -> None:
     figure = needed("matplotlib.figure", "the picture", "plot").Figure((10, 6.8), layout="constrained")
     axes, y = figure.subplots(), np.asarray(core.y)
     colours = np.select([core.suspected, y < 0], ["#b5179e", "#d98032"], "#3b6fb6")
-    axes.scatter(*sample.directions.T @ core.X.T, s=9, c=colours, alpha=0.5, lw=0)
-    ends = np.array([-99.0, 99.0])  # of a boundary, along the second direction
+    axes.scatter(*core.X[:, :2].T, s=9, c=colours, alpha=0.5, lw=0)
+    ends = np.array([-99.0, 99.0])  # of a boundary, along the second column
     for fit, (colour, look) in zip(fits, _LINES, strict=False):
-        across, along = sample.directions.T @ fit["theta"][:-1]
+        across, along, *_, intercept = fit["theta"]
         label = f"{fit['name']}: {fit['accuracy']:.0%}, {fit['seconds']:.2f} s"
-        axes.plot(-(fit["theta"][-1] + along * ends) / across, ends, c=colour, label=label, **look)
+        axes.plot(-(intercept + along * ends) / across, ends, c=colour, label=label, **look)
     title = f"The {len(core):,} rows of the robust coreset, by class; those of suspected outliers in pink"
     axes.set(xlim=(-6, 25), ylim=(-8, 18), xlabel="along the true direction", title=title)
     axes.legend(loc="lower right", title="share of the clean rows on the right side of each fit")

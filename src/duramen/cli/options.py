@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from duramen import losses
 from duramen.cli.output import Fields, write
 from duramen.files import check_place
 from duramen.losses import Loss
 
-Command: TypeAlias = Callable[[Namespace], Fields]  # returns the fields of the result
+Command = Callable[[Namespace], Fields]  # returns the fields of the result
 
 LOSSES: dict[str, type[Loss]] = {
     "logistic": losses.LogisticLoss,
@@ -277,8 +277,8 @@ def argument_of(option: str) -> str:
 
 def given(options: Namespace, which: Iterable[str]) -> Fields:
     """Return those of some options that the command has and that were given, as arguments of the library."""
-    arguments = {argument_of(one) for one in which}
-    return {name: value for name, value in vars(options).items() if name in arguments and value is not None}
+    found = {argument_of(one): getattr(options, argument_of(one), None) for one in which}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def column_settings(options: Namespace) -> Fields:

@@ -8,18 +8,18 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from duramen.errors import RowError
 from duramen.files import naming
 from duramen.progress import Bar
 from duramen.text import shorten
 
-Fields: TypeAlias = dict[str, Any]  # of a result or a record, by name
+Fields = dict[str, Any]  # of a result or a record, by name
+
+_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
 
 
 @dataclass
@@ -35,15 +35,17 @@ class Output:
     def say(self, text: str) -> None:
         """Print text for the user, in place of the fields of the result."""
         self.said = True
-        if self.aside and not self.quiet:
+        if self.json or self.quiet:
+            return
+        if self.aside:
             print(text, file=sys.stderr, flush=True)
-        elif not (self.json or self.quiet):
+        else:
             write(f"{text}\n")
 
     def warn(self, text: Warning | str, *place: Any) -> None:
         """Warn on standard error, in one line, and only once; can replace ``warnings.showwarning``."""
         line = " ".join(str(text).split())
-        if line not in self.warnings:
+        if not (isinstance(text, _FOR_DEVELOPERS) or line in self.warnings):
             self.warnings.append(line)
             if not self.quiet:
                 print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
@@ -60,8 +62,7 @@ class Output:
 @contextmanager
 def bar(output: Output, name: str) -> Iterator[Bar]:
     """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
-    shown = not output.quiet and sys.stderr.isatty()
-    with closing(Bar(shown=shown, each=check_interrupt)) as made:
+    with closing(Bar(shown=not output.quiet and sys.stderr.isatty(), each=check_interrupt)) as made:
         made.begin(name)
         yield made
 
@@ -81,11 +82,8 @@ def write(text: str = "") -> None:
 
 def plain(value: Any) -> Any:
     """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null."""
-
-    def listed(one: Any) -> Any:
-        return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
-
-    return json.loads(json.dumps(value, default=listed), parse_constant=lambda _: None)
+    text = json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def fields_of(value: Any, *names: str) -> Fields:
@@ -122,11 +120,12 @@ _pressed, _deferred = threading.Event(), threading.Event()
 def note_interrupts() -> Iterator[None]:
     """Record every Ctrl-C: Python discards one in a destructor; :func:`check_interrupt` raises it later."""
     _pressed.clear()
-    usual, on_main = signal.default_int_handler, threading.current_thread() is threading.main_thread()
+    usual = signal.default_int_handler
     with ExitStack() as stack:
-        if on_main and signal.getsignal(signal.SIGINT) is usual:
-            stack.callback(signal.signal, signal.SIGINT, usual)
-            signal.signal(signal.SIGINT, _note)
+        with suppress(ValueError):  # outside of the main thread
+            if signal.getsignal(signal.SIGINT) is usual:
+                signal.signal(signal.SIGINT, _note)
+                stack.callback(signal.signal, signal.SIGINT, usual)
         yield
 
 
@@ -165,7 +164,7 @@ _HINTS = {  # as duramen.errors.HINTS
     "text id": "encode it one-hot (--one-hot {column}), use it as the ids (--id {column}), "
     "leave it out of the features (--features), or correct it",
 }
-_EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
+_EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:

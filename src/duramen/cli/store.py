@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from duramen import open_store
 from duramen.cli.commands import (
@@ -43,8 +43,9 @@ from duramen.io import Encoding
 from duramen.io.encoding import form_of_ids
 from duramen.io.formats import format_of
 from duramen.io.scan import TableScan
+from duramen.text import plural
 
-StoreCommand: TypeAlias = Callable[[Any, Namespace], Fields]
+StoreCommand = Callable[[Any, Namespace], Fields]
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
@@ -61,17 +62,13 @@ def _command(
                 facts = run(store, options)
                 now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
             if options.talk.said:
-                weight = f"weight {now['total_weight']:,.6g}"
-                options.talk.say(f"{store.path}: {now['n_points']:,} points, {weight}")
+                shown = "{n_points:,} points, weight {total_weight:,.6g}".format(**now)
+                options.talk.say(f"{store.path}: {shown}")
             return {"store": store.path, **now, **facts}
 
         return command(f"store {name}", "store", *options, **writes)(opened)
 
     return add
-
-
-def _rows(n: int) -> str:
-    return f"{n:,} row{'s' * (n != 1)}"
 
 
 _INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
@@ -129,29 +126,27 @@ def _data_for(store: Any, options: Namespace) -> TableScan:
 
 def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Fields:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
-    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
+    start, n = time.perf_counter(), 0
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
-                for batch, rows in data.encoding.read(data.table, options.batch, place):
+                for batch, rows in data.encoding.read(data.table, options.batch, options.skip):
                     try:
                         apply(rows)
                     except RowError as error:
                         raise error.at(batch.place) from None
-                    place = batch.first + len(batch)
+                    n += len(batch)
                     advance(shown, batch)
         except (KeyboardInterrupt, ValueError, TypeError, KeyError, OSError) as error:
-            n = 0 if options.atomic else place - options.skip
             so_far = f"nothing was {done}"
-            if n:
-                so_far = f"{n:,} rows were {done} before; continue with --skip {place}"
+            if n and not options.atomic:
+                so_far = f"{n:,} rows were {done} before; continue with --skip {options.skip + n}"
             kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError
             raise kind(f"{describe_error(error)[0]}; {so_far}") from error
-    n, seconds = place - options.skip, time.perf_counter() - start
+    seconds = time.perf_counter() - start
     if not n:
-        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
-    rate = n / max(seconds, 1e-9)
-    options.talk.say(f"{_rows(n)} {done} in {seconds:.1f} seconds ({rate:,.0f} per second)")
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows from --skip {options.skip} on")
+    options.talk.say(f"{plural(n, 'row')} {done} in {seconds:.1f} seconds ({n / seconds:,.0f} per second)")
     return {f"n_{done}": n, "seconds": seconds}
 
 
@@ -173,15 +168,12 @@ def delete(store: Any, options: Namespace) -> Fields:
             f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
-    store.delete([str(one) if named else _whole_number(one) for one in ids])
-    options.talk.say(f"{_rows(len(ids))} deleted")
+    for one in ids:
+        if not (named or _WHOLE.fullmatch(str(one))):
+            raise ValueError(f"id {one!r} is not a plain whole number, and this store has integer ids")
+    store.delete([str(one) if named else int(one) for one in ids])
+    options.talk.say(f"{plural(len(ids), 'row')} deleted")
     return {"n_deleted": len(ids)}
-
-
-def _whole_number(one: Any) -> int:
-    if not _WHOLE.fullmatch(str(one)):
-        raise ValueError(f"id {one!r} is not a plain whole number, and this store has integer ids")
-    return int(one)
 
 
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
@@ -189,15 +181,14 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     from_stdin = str(path) == "-"
     if from_stdin or format_of(path) is None:
         text = sys.stdin.read() if from_stdin else path.read_text("utf-8", "replace")
-        lines = map(str.strip, text.removeprefix("\ufeff").splitlines())
-        return None, list(filter(None, lines))
+        return None, list(filter(None, map(str.strip, text.removeprefix("\ufeff").splitlines())))
     table = open_data(path)
     name, *others = table.columns
     if others:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     encoding = Encoding((), id=name, ids=form_of_ids(table, name))
-    ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
-    return None if table.typed else name, ids
+    header = None if table.typed else name
+    return header, [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
 
 
 @_command("update", "data", "reading", "--id", read_only=False)
@@ -209,8 +200,6 @@ def update(store: Any, options: Namespace) -> Fields:
 
     example: duramen store update customers.duramen corrected.csv
     """
-    if "encoding" not in store.notes:
-        raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
     data = _data_for(store, options)
     data = TableScan(data.table, replace(data.encoding, id=options.id or data.encoding.id))
     if data.encoding.id is None:
@@ -218,10 +207,9 @@ def update(store: Any, options: Namespace) -> Fields:
             f"{options.store} numbered its rows itself; name the column of ids of the file with --id"
         )
 
-    def apply(rows: Any) -> None:
-        store.update(rows.ids, rows.X, rows.y, rows.weights)
-
-    return _feed(store, data, options, apply, "updated")
+    return _feed(
+        store, data, options, lambda rows: store.update(rows.ids, rows.X, rows.y, rows.weights), "updated"
+    )
 
 
 @_command("set-outliers", "outliers", read_only=False)
@@ -283,17 +271,14 @@ def stats(store: Any, options: Namespace) -> Fields:
     example: duramen store stats customers.duramen
     """
     report, encoding = store.anchor_report(), encoding_in(store.notes)
-    columns = store.columns if encoding is None else encoding.names
-    roles = store.notes.get("encoding") or store.notes.get("columns") or {}
     return {
         "loss": repr(store.loss),
-        "columns": columns and list(columns),
-        "label": roles.get("label"),
+        "columns": store.columns if encoding is None else encoding.names,
+        "label": (store.notes.get("encoding") or store.notes.get("columns") or {}).get("label"),
         **fields_of(store, "size", "engine", "threshold"),
         "anchored": store.anchor is not None,
-        "radius": report.radius,
+        **fields_of(report, "radius", "n_late"),
         "reanchor_advised": report.advised,
-        "n_late": report.n_late,
         "n_forgotten": len(store.forgotten),
         "n_bytes": options.store.stat().st_size,
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import markupsafe
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -24,19 +24,17 @@ _BARS = 44
 _TICKS = 6  # on an axis, about
 
 
-def escape(text: Any) -> Markup:
-    """Make text safe in HTML, between tags and in attributes; characters that HTML forbids are replaced.
+def printable(text: Any) -> str:
+    """Replace characters that HTML forbids, in what is to be escaped.
 
     Examples
     --------
-    >>> print(escape('<script>"a" & b</script>'))
-    &lt;script&gt;&#34;a&#34; &amp; b&lt;/script&gt;
-    >>> print(escape(Markup("<b>bold</b>")))
-    <b>bold</b>
+    >>> printable(f"a{chr(0)}b"), printable(Markup("<b>bold</b>"))
+    ('a�b', Markup('<b>bold</b>'))
     """
     if isinstance(text, Markup):
         return text
-    return markupsafe.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -71,11 +69,16 @@ def percent(share: float) -> str:
 def environment() -> Environment:
     """Return the environment of all templates, which escapes everything."""
     found = Environment(
-        loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
+        loader=PackageLoader("duramen", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
     )
-    filters = (shorten, short, percent, plural, short_repr, interval, facts)
-    found.filters |= {function.__name__: function for function in filters}
-    found.globals.update(histogram=histogram, weighted_quantiles=weighted_quantiles, infinity=math.inf)
+    for function in (shorten, short, percent, plural, short_repr, interval, facts):
+        found.filters[function.__name__] = function
+    found.globals.update(
+        bars_of=bars_of, weighted_quantiles=weighted_quantiles, infinity=math.inf, version=version("duramen")
+    )
     return found
 
 
@@ -89,12 +92,11 @@ class Axis(NamedTuple):
     def place(self, values: Any) -> Any:
         """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
         scale = np.log10 if self.log else np.asarray
-        ends = scale([self.low, self.high])
-        return np.interp(scale(np.maximum(values, self.low)), ends, [0.0, 1.0])
+        return np.interp(scale(np.maximum(values, self.low)), scale([self.low, self.high]), [0.0, 1.0])
 
-    def edges(self, n: int) -> Array:
-        """Split the axis into n parts of equal width."""
-        return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
+    def edges(self) -> Array:
+        """Split the axis into bars of equal width."""
+        return (np.geomspace if self.log else np.linspace)(self.low, self.high, _BARS + 1)
 
     def ticks(self) -> list[float]:
         """List the values to label on the axis."""
@@ -111,10 +113,10 @@ def axis_of(values: Array, also: float | None = None) -> Axis:
     Logarithmic where they spread over orders of magnitude.
     """
     ends = values if also is None else np.append(values, also)
-    high, above = float(ends.max(initial=0.0)), ends[ends > 0]
-    if len(above) and high > _LOG_FROM * float(np.median(above)):
-        return Axis(max(float(np.quantile(above, _LEAST)), high / 10**_DECADES), high, True)
-    low = float(ends.min(initial=high))
+    high, above = ends.max(initial=0.0), ends[ends > 0]
+    if len(above) and high > _LOG_FROM * np.median(above):
+        return Axis(max(np.quantile(above, _LEAST).item(), high / 10**_DECADES), high, True)
+    low = ends.min(initial=high)
     return Axis(low if 0.3 * high < low < high else 0.0, high or 1.0, False)
 
 
@@ -129,29 +131,25 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     width = high / n - low / n
     if not 1e-300 < width < math.inf:
         return [low]
-    power = 10.0 ** math.floor(math.log10(width))
-    step = power * next(m for m in (1, 2, 5, 10) if m * power >= width * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
+    step = min(m * 10.0 ** math.ceil(math.log10(0.999 * width / m)) for m in (1, 2, 5))
+    ticks = step * np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{tick:.15g}") for tick in ticks] or [low, high]
 
 
-def histogram(
-    values: Array, weights: Array | None, marked: Array, title: str, name: str, threshold: float = math.inf
-) -> Markup:
-    """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
+def bars_of(
+    values: Array, weights: Array | None, marked: Array, threshold: float = math.inf
+) -> tuple[Any, ...]:
+    """Compute a histogram of weight over values, with ``marked`` rows apart and ``threshold`` on the axis.
 
-    Values that are negative or not finite are left out. ``name`` is that of the axis; a line is drawn at
-    ``threshold``.
+    Values that are negative or not finite are left out. Returns the axis, its edges, two shares of the weight
+    per bar, the tallest bar, the shares to label, and the threshold if it is finite.
     """
     valid = (values >= 0) & (values < math.inf)
-    values = values[valid]
-    weights = np.ones(len(values)) if weights is None else weights[valid]
-    limit = threshold if 0 <= threshold < math.inf else None
-    axis = axis_of(values, limit)
-    edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
+    limit = None if threshold == math.inf else threshold
+    axis = axis_of(values[valid], limit)
+    edges, inside = axis.edges(), np.clip(values[valid], axis.low, axis.high)
+    weights = None if weights is None else weights[valid]
     bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
-    shares = bars / (float(weights.sum()) or 1.0)
-    tallest = float(shares.sum(axis=1).max()) or 1.0
-    grid = linear_ticks(0.0, tallest, 3)
-    draw = vars(environment().get_template("charts.html").module)["histogram"]
-    return Markup(draw(axis, edges, shares.tolist(), tallest, title, name, grid, limit))
+    shares = bars / (bars.sum() or 1.0)
+    tallest = shares.sum(axis=1).max() or 1.0
+    return axis, edges, shares.tolist(), tallest, linear_ticks(0.0, tallest, 3), limit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,8 +59,7 @@ def report_html(
     ('<!DOCTYPE html>', True)
     """
     found, template = Findings(core, encoding, names or {}), environment().get_template("page.html")
-    shown = {"title": title, "live": live, "certificate": certificate, "version": version("duramen")}
-    return template.render(core=core, found=found, **shown)
+    return template.render(core=core, found=found, title=title, live=live, certificate=certificate)
 
 
 class Findings:
@@ -76,8 +74,8 @@ class Findings:
         self.core = core
         self.label = shorten((encoding and encoding.label) or "y", 40)
         self.labels = few_labels(core)
-        self._classes = (encoding and encoding.classes) or ()
-        self.columns = [str(name) for name in feature_names(core)]
+        self._classes = dict(enumerate((encoding and encoding.classes) or ()))
+        self.columns = feature_names(core)
         self.ids = [shorten(names.get(one, one), 60) for one in core.ids.tolist()]
         self.losses: Any = None
         self.no_losses = "There is no anchor, so no losses are known."
@@ -85,20 +83,17 @@ class Findings:
             try:
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    losses = core.loss.values(core.anchor.theta, core.X, core.y)
-                    self.losses = np.asarray(losses, dtype=np.float64)
+                    self.losses = core.loss.values(core.anchor.theta, core.X, core.y).astype(np.float64)
             except Exception as error:  # a custom loss may fail in any way
                 self.no_losses = f"The losses at the anchor could not be computed: {shorten(error)}."
-        self.estimate = self.mean_loss = None if self.losses is None else core._at_anchor
+        self.estimate = self.mean_loss = core._at_anchor
         if self.estimate is not None:
             kept = core.total_weight - core.n_outliers
-            self.mean_loss = Estimate(*(part / kept for part in self.estimate))
+            self.mean_loss = Estimate(*np.divide(self.estimate, kept).tolist())
 
-    def label_text(self, value: float) -> str:
+    def label_text(self, value: Any) -> str:
         """Return a label as in the data."""
-        if value == int(value) and 0 <= value < len(self._classes):
-            return shorten(self._classes[int(value)], 40)
-        return short(value)
+        return shorten(self._classes[value], 40) if value in self._classes else short(value)
 
     def suspects(self) -> tuple[list[int], Reasons]:
         """Find the rows with the largest losses, and the features that make them large."""
@@ -144,18 +139,16 @@ class Reasons(NamedTuple):
         return self.kind in ("margin", "residual", "predictor", "classes")
 
     def why(self, row: int, n: int) -> tuple[list[Any], float | None]:
-        """List the n features with the largest parts of a row, and sum up the rest; None if nothing is left.
+        """List the n features with the largest parts of a row, and sum up the rest; None if that is nothing.
 
         Each is a name, a value, what that is compared with, and the part. Parts of zero are left out.
         """
         parts = self.parts[row]
         top = np.argsort(-np.abs(parts), kind="stable")[:n]
-        top = top[np.abs(parts[top]) > 0]
+        top = top[parts[top] != 0]
         columns = (self.features, self.values[row], self.usual[row], parts)
         features = [tuple(column[k] for column in columns) for k in top.tolist()]
-        if len(top) == len(parts) and not self.signed:
-            return features, None
-        return features, float(np.delete(parts, top).sum() + self.rest[row])
+        return features, float(np.delete(parts, top).sum() + self.rest[row]) or None
 
 
 def largest_losses(losses: Array, ids: Array, n: int) -> Array:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.store.connection import AMONG, Connection, damage_errors, damaged
+from duramen.store.connection import AMONG, Connection, damaged, store_errors
 
 _BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
@@ -30,29 +29,33 @@ class RowLayout:
     """How points are laid out in a block: one column after the other."""
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
-        columns: list[Any] = [("ids", "<i8"), ("epochs", "<i8"), ("weights", "<f8")]
-        columns += [("y", "<f8")] * labelled
-        columns += [("X", np.dtype(dtype).newbyteorder("<"), (n_columns,))]
-        self._row = np.dtype(columns)
-        self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row.itemsize))
+        labels = [("y", "<f8", ())] * labelled
+        X = "X", np.dtype(dtype).newbyteorder("<"), (n_columns,)
+        self._columns = [("ids", "<i8", ()), ("epochs", "<i8", ()), ("weights", "<f8", ()), *labels, X]
+        self._row_bytes = self._record(1).itemsize
+        self.capacity = max(1, min(_MOST_ROWS, _BYTES // self._row_bytes))
+
+    def _record(self, n: int) -> np.dtype[np.void]:
+        """Return the type of ``n`` points as one record."""
+        return np.dtype([(name, kind, (n, *shape)) for name, kind, shape in self._columns])
 
     def pack(self, block: Block) -> bytes:
-        record = np.empty((), _record(self._row, len(block["ids"])))
+        record = np.empty((), self._record(len(block["ids"])))
         for name, column in block.items():
             record[name] = column
-        length = _FRONT + record.nbytes
-        return b"".join([bytes(_FRONT), record.tobytes(), bytes((_LENGTH - length) % _PER_PAGE)])
+        rest = (_LENGTH - _FRONT - record.nbytes) % _PER_PAGE
+        return b"".join([bytes(_FRONT), record.tobytes(), bytes(rest)])
 
     def unpack(self, number: int, n: int, checksum: int, content: bytes) -> Block:
         """Read a record of the table ``blocks`` as views of its bytes; raise ValueError if it was changed."""
         if checksum != block_checksum(number, content):
             raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
-        size, length = self._row.itemsize, len(content)
-        padded = 0 <= length - _FRONT - n * size < _PER_PAGE and (length - _LENGTH) % _PER_PAGE < 4
+        length, size = len(content), n * self._row_bytes
+        padded = 0 <= length - _FRONT - size < _PER_PAGE and (length - _LENGTH) % _PER_PAGE < 4
         if n < 1 or not padded:  # older versions have up to three bytes more
-            raise ValueError(f"{length} bytes are not {n} rows of {size} bytes")
-        record = np.frombuffer(content, _record(self._row, n), 1, _FRONT)[0]
-        return {name: record[name] for name in self._row.names or ()}
+            raise ValueError(f"{length} bytes are not {n} rows, which take {size} bytes")
+        record = np.frombuffer(content, self._record(n), 1, _FRONT)[0]
+        return {name: record[name] for name, *_ in self._columns}
 
     def split(self, block: Block) -> Iterator[Block]:
         """Split points into blocks of at most the capacity."""
@@ -60,15 +63,14 @@ class RowLayout:
             yield take(block, slice(start, start + self.capacity))
 
 
-@lru_cache
-def _record(row: np.dtype[np.void], n: int) -> np.dtype[np.void]:
-    """Return the type of ``n`` points as one record, column by column."""
-    return np.dtype([(name, row[name], (n,)) for name in row.names or ()])
-
-
 def take(block: Block, which: Array | slice) -> Block:
     """Return some of the points."""
     return {name: column[which] for name, column in block.items()}
+
+
+def join(blocks: Sequence[Block]) -> Block:
+    """Return the points of several blocks."""
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def block_checksum(number: int, content: bytes) -> int:
@@ -101,38 +103,34 @@ class Blocks:
         for record in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
             yield self.layout.unpack(*record)
             self._count(record)
-        for name, value in self.totals.items():
-            if totals[name] != value:
-                raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
+        if self.totals != totals:
+            raise ValueError(f"the blocks have {self.totals}, but {totals} was written")
 
     def _take_out(self, number: int) -> Block:
         found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
-        with damage_errors(self._connection.path):
+        with store_errors(self._connection.path):
             if not found:
                 raise ValueError(f"block {number} is missing")
             self._connection.run("DELETE FROM blocks WHERE number = ?", number)
             self._count(found[0], -1)
             return self.layout.unpack(*found[0])
 
-    def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
-        """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
-        query, n = f"SELECT DISTINCT block FROM members WHERE id {AMONG}", 0
+    def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array]]:
+        """Take out the blocks of sorted ids: the number of each, the block, and which points they are."""
+        query, missing = f"SELECT DISTINCT block FROM members WHERE id {AMONG}", len(ids)
         for (number,) in self._connection.run(query, json.dumps(ids.tolist())):
             block = self._take_out(number)
-            places = np.minimum(np.searchsorted(ids, block["ids"]), len(ids) - 1)
-            rows = np.flatnonzero(ids[places] == block["ids"])
-            n += len(rows)
-            yield number, block, rows, places[rows]
-        if n != len(ids):
-            reason = f"{len(ids) - n} of {len(ids)} points are not in the block that members lists"
-            raise damaged(self._connection.path, reason)
+            found = ids.take(np.searchsorted(ids, block["ids"]), mode="clip") == block["ids"]
+            missing -= np.count_nonzero(found)
+            yield number, block, found
+        if missing:
+            raise damaged(self._connection.path, f"{missing} points are not in the block that members lists")
 
     def check(self) -> None:
         """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
         listed = set(self._connection.run("SELECT id, block FROM members"))
         for record in self._connection.execute(_BLOCKS):
-            block = self.layout.unpack(*record)
-            listed ^= {(one, record[0]) for one in block["ids"].tolist()}
+            listed ^= {(one, record[0]) for one in self.layout.unpack(*record)["ids"].tolist()}
         if listed:
             raise ValueError(f"id {min(listed)[0]} is not in the block that members lists")
 
@@ -147,26 +145,23 @@ class Blocks:
 
     def remove(self, ids: Array) -> None:
         """Remove points, leaving no trace in the file's tables."""
-        for number, block, rows, _ in self._find(np.sort(ids)):
-            if len(rows) < len(block["ids"]):
-                self._write(number, take(block, np.delete(np.arange(len(block["ids"])), rows)))
+        for number, block, found in self._find(np.sort(ids)):
+            if not found.all():
+                self._write(number, take(block, ~found))
         self._connection.delete("members", ids)
         self.join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:
         new = take(new, np.argsort(new["ids"]))
-        for number, block, rows, places in self._find(new["ids"]):
-            block = take(block, np.arange(len(block["ids"])))  # a copy
-            for name, column in block.items():
-                column[rows] = new[name][places]
-            self._write(number, block)
+        for number, block, found in self._find(new["ids"]):
+            mine = take(new, np.searchsorted(new["ids"], block["ids"][found]))
+            self._write(number, join([take(block, ~found), mine]))
 
     def join_small(self, at_least: int) -> None:
         """Join small blocks if they have at least this many points together."""
         if len(self._small) < 2 or sum(self._small.values()) < at_least:
             return
-        parts = [self._take_out(number) for number in sorted(self._small)]
-        self.add({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        self.add(join([self._take_out(number) for number in sorted(self._small)]))
 
     def _write(self, number: int, block: Block) -> None:
         content = self.layout.pack(block)
@@ -176,9 +171,8 @@ class Blocks:
 
     def _count(self, record: tuple[Any, ...], sign: int = 1) -> None:
         number, n, checksum, _ = record
-        self.totals["n_points"] += sign * n
-        self.totals["n_blocks"] += sign
-        self.totals["digest"] = (self.totals["digest"] + sign * checksum) & _MASK
+        for name, more in (("n_points", n), ("n_blocks", 1), ("digest", checksum)):
+            self.totals[name] = (self.totals[name] + sign * more) & _MASK
         self._small.pop(number, None)
         if sign > 0 and n < self.layout.capacity // 2:
             self._small[number] = n

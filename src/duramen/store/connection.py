@@ -18,7 +18,7 @@ APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
 FORMAT = 2
 AMONG = "IN (SELECT value FROM json_each(?))"
 
-WAIT = 5.0  # seconds for a reader, or for another program
+WAIT = 5000  # milliseconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
 
 
@@ -30,15 +30,11 @@ class StoreLockedError(OSError):
     """Another process, or another part of this one, has the store open for writing."""
 
 
-def damaged(path: Path, reason: str) -> DamagedStoreError:
+def damaged(path: Path, reason: object, problem: str = "is damaged:") -> DamagedStoreError:
     """Return the error for a damaged file, with what to do."""
-    return DamagedStoreError(f"{path} is damaged: {reason}; {_way_out(path)}")
-
-
-def _way_out(path: Path) -> str:
-    return (
-        f'restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 saved.duramen` and then '
-        "`duramen store check saved.duramen`"
+    return DamagedStoreError(
+        f'{path} {problem} {reason}; restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 '
+        "saved.duramen` and then `duramen store check saved.duramen`"
     )
 
 
@@ -65,33 +61,24 @@ def _translate(path: Path, error: Exception) -> OSError | ValueError:
         if re.search(pattern, text):
             return kind(number, message, str(path))
     if "not a database" in text:
-        problem = "is not a store, or its first page is damaged; check the path"
-        return DamagedStoreError(f"{path} {problem}, {_way_out(path)}")
-    return damaged(path, str(error))
+        return damaged(path, "check the path", "is not a store, or its first page is damaged;")
+    return damaged(path, error)
+
+
+_INCONSISTENT = (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError)
 
 
 @contextmanager
-def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into errors that say what to do."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors, and any that reveal inconsistent content, into errors that say what to do."""
     try:
         yield
-    except _UNREADABLE as error:
-        raise _translate(path, error) from error
-
-
-_INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-
-
-@contextmanager
-def damage_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors, and any that reveal inconsistent content, into such errors."""
-    try:
-        with sqlite_errors(path):
-            yield
     except DamagedStoreError:
         raise
+    except _UNREADABLE as error:
+        raise _translate(path, error) from error
     except _INCONSISTENT as error:
-        raise damaged(path, str(error)) from error
+        raise damaged(path, error) from error
 
 
 class Connection(sqlite3.Connection):
@@ -107,7 +94,7 @@ class Connection(sqlite3.Connection):
             raise _translate(self.path, error) from error
 
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        with sqlite_errors(self.path):
+        with store_errors(self.path):
             self.executemany(statement, rows)
 
     def delete(self, table: str, ids: Array) -> None:
@@ -132,8 +119,9 @@ def _check_format(connection: Connection) -> None:
     if connection.number("PRAGMA application_id") != APPLICATION:
         raise ValueError(f"{path} is a SQLite file, but not a duramen store; create one under another name")
     if form > FORMAT:
-        advice = f"is newer than this library reads ({FORMAT}); upgrade duramen"
-        raise ValueError(f"{path}: format {form} {advice}")
+        raise ValueError(
+            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
     if form < 1:
         raise damaged(path, f"unknown format {form}")
 
@@ -144,9 +132,9 @@ def connect(path: Path, options: str, *pragmas: str, new: tuple[str, ...] = ()) 
     Nothing is changed in a file that is not a store.
     """
     address = f"file://{quote(bytes(path.absolute()))}?{options}"
-    with sqlite_errors(path):
+    with store_errors(path):
         connection = sqlite3.connect(
-            address, WAIT, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
+            address, WAIT / 1000, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
         )
     connection.path = path
     no_files = "temp_store = MEMORY"  # keeps rows out of temporary files

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import sqlite3
-import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 from uuid import UUID
 
 import numpy as np
@@ -26,14 +26,15 @@ from duramen.store.connection import (
     Connection,
     DamagedStoreError,
     connect,
-    damage_errors,
-    sqlite_errors,
+    store_errors,
 )
-from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
+from duramen.store.lock import inode, now, open_files, refuse_inherited, writer_lock
 
-Values: TypeAlias = dict[str, Any]  # by name
+Values = dict[str, Any]  # by name
 
-_LOG = 64 << 20  # bytes of the log that are kept for the next transactions
+_LAYOUT = ("page_size = 4096", "auto_vacuum = INCREMENTAL")  # of a new file
+# of a writer: deleted content is overwritten, and 64 MB of the log are kept for the next transactions
+_WRITER = ("journal_mode = WAL", f"journal_size_limit = {64 << 20}", "secure_delete = ON")
 
 
 def _connect_reader(path: Path) -> Connection:
@@ -41,12 +42,12 @@ def _connect_reader(path: Path) -> Connection:
     with suppress(OSError):
         return connect(path, "mode=rw", "query_only = ON")  # SQLite cleans up after the last user
     try:
-        return connect(path, "mode=ro", "query_only = ON")
+        return connect(path, "mode=ro")
     except OSError:
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:  # the file is in use, or a writer crashed
             raise
-    connection = connect(path, "mode=ro&immutable=1", "query_only = ON")
+    connection = connect(path, "mode=ro&immutable=1")
     connection.immutable = True
     return connection
 
@@ -64,7 +65,7 @@ _PUT = (
     "INSERT INTO facts VALUES (?, ?, ?) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
 )
-METADATA = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
+METADATA = {"anchor", "audit", "given", "history", "ledger", "notes", "settings", "state"}
 _NO_ROWS = RowLayout(0, float, labelled=False)
 
 
@@ -77,7 +78,7 @@ def create_tables(connection: Connection) -> None:
 
 def pack_name(name: Any) -> Any:
     """Convert an id to a SQLite type: a string or UUID to bytes."""
-    return tagged(name) if isinstance(name, (str, UUID)) else int(name)
+    return tagged(name) if isinstance(name, (str, UUID)) else name
 
 
 def unpack_name(packed: Any) -> Any:
@@ -124,30 +125,31 @@ class StoreFile:
 
     inherited = False  # from the process that this one was forked from
 
-    def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
+    def __init__(self, path: Path, *, read_only: bool, synchronous: str) -> None:
         self.path, self.read_only = path, read_only
         refuse_inherited(path)
         with ExitStack() as stack:
             if read_only:
                 self._connection = _connect_reader(path)
             else:
-                stack.callback(WriterLock(path).release)
-                log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
-                layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
-                self._connection = connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
+                stack.enter_context(writer_lock(path))
+                self._connection = connect(
+                    path, "mode=rwc", *_WRITER, f"synchronous = {synchronous}", new=_LAYOUT
+                )
             self._release = stack.pop_all().close
         self.inode, self.log_has_traces = inode(path), not read_only  # of what was deleted before a crash
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: Values = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    def open(self, fresh: Values | None = None) -> None:
+    def open(self, fresh: Values | None) -> None:
         """Bring an older format up to date, or write the first metadata of a new store."""
         if self._connection.is_blank:
             if fresh is None:
-                problem = "is empty: it is being created, or its creation was interrupted"
-                advice = "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
-                raise ValueError(f"{self.path} {problem}; {advice}")
+                raise ValueError(
+                    f"{self.path} is empty: it is being created, or its creation was interrupted; "
+                    "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
+                )
             self.begin()
             create_tables(self._connection)
             for name, value in fresh.items():
@@ -155,8 +157,10 @@ class StoreFile:
             self.commit(set())
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
-                ways = f"dm.open_store(path) or duramen store compact, which brings it to format {FORMAT}"
-                raise ValueError(f"{self.path} has an older format; open it once for writing, {ways}")
+                raise ValueError(
+                    f"{self.path} has an older format; open it once for writing, dm.open_store(path) or "
+                    f"duramen store compact, which brings it to format {FORMAT}"
+                )
             self.begin()
             self._migrate()
             self._connection.run("COMMIT")
@@ -167,8 +171,7 @@ class StoreFile:
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
         self.put("history", [])
-        with damage_errors(self.path):
-            anchor = self.metadata()["anchor"]
+        anchor = self.metadata()["anchor"]
         if anchor:
             self.put("history", [(now(), "kept by an older version", None, anchor["radius"], None)])
         self._connection.set(f"user_version = {FORMAT}")
@@ -180,9 +183,11 @@ class StoreFile:
         self._connection.run("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _refuse_moved(self) -> None:
-        if not (self.path.exists() and inode(self.path) == self.inode):
-            advice = "put it back with its log, and open it again"
-            raise FileNotFoundError(f"{self.path} was moved or removed while it was open; {advice}")
+        if inode(self.path) != self.inode:
+            raise FileNotFoundError(
+                f"{self.path} was moved or removed while it was open; put it back with its log, and open it "
+                "again"
+            )
 
     def commit(self, sample: set[int]) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
@@ -197,11 +202,11 @@ class StoreFile:
 
     def empty_log(self, *, wait: bool = True) -> bool:
         """Merge the log into the tables and empty it; return False if a reader prevents that."""
-        self._connection.set(f"busy_timeout = {int(1000 * WAIT * wait)}")
+        self._connection.set(f"busy_timeout = {WAIT * wait}")
         try:
             busy = self._connection.number("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._connection.set(f"busy_timeout = {int(1000 * WAIT)}")
+            self._connection.set(f"busy_timeout = {WAIT}")
         self.log_has_traces &= bool(busy)
         return not busy
 
@@ -230,15 +235,16 @@ class StoreFile:
     def pack(self) -> None:
         """Put points into as few blocks as possible, and erase all traces of deleted records."""
         self.blocks.join_small(at_least=0)
+        run = self._connection.run
         for table, columns in _TABLES.items():  # a dropped table is overwritten, with the gaps in its pages
             if table != "blocks":
-                self._connection.run(f"CREATE TABLE rebuilt ({columns})")
-                self._connection.run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
-                self._connection.run(f"DROP TABLE {table}")
-                self._connection.run(f"ALTER TABLE rebuilt RENAME TO {table}")
+                run(f"CREATE TABLE rebuilt ({columns})")
+                run(f"INSERT INTO rebuilt SELECT * FROM {table} ORDER BY 1")
+                run(f"DROP TABLE {table}")
+                run(f"ALTER TABLE rebuilt RENAME TO {table}")
 
     def shrink(self) -> None:
-        with sqlite_errors(self.path):
+        with store_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
     def backup(self, target: Path) -> None:
@@ -247,8 +253,8 @@ class StoreFile:
         _refuse_existing(target)
         source = _connect_reader(self.path)  # reads one state, whatever is written here in the meantime
         try:
-            with closing(source), replacing(target) as file, sqlite_errors(target):
-                Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
+            with closing(source), replacing(target) as file, store_errors(target):
+                shutil.copymode(self.path, file.name)
                 with closing(sqlite3.connect(file.name)) as copy:
                     source.backup(copy)
                 _refuse_existing(target)
@@ -262,7 +268,7 @@ class StoreFile:
             return
         self.clear_traces()
         try:
-            with sqlite_errors(self.path):
+            with store_errors(self.path):
                 self._connection.close()
             open_files.discard(self)
         finally:
@@ -319,7 +325,7 @@ class StoreFile:
         n = self.totals["n_forgotten"]
         query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may lag behind
         rows = self._connection.run(query, n)
-        with damage_errors(self.path):
+        with store_errors(self.path):
             n_sound = sum(seal == _deletion_checksum(*row) for *row, seal in rows)
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
@@ -327,51 +333,45 @@ class StoreFile:
     def read(self) -> tuple[Values, int, Iterator[Block]]:
         """Read metadata, the number of points, and points; ``epochs``: changed since the anchor or not."""
         metadata = self.metadata()
-        self.totals, gate, layout = metadata["ledger"], metadata["state"]["gate"], _NO_ROWS
-        if gate:
-            layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"])
+        self.totals, gate = metadata["ledger"], metadata["state"]["gate"]
+        layout = RowLayout(gate["n_columns"], gate["dtype"], gate["labelled"]) if gate else _NO_ROWS
         self.blocks = Blocks(self._connection, layout)
         totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
-        epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
-        dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
-        return metadata, int(totals["n_points"]), dated
+        epoch = self.totals["epoch"]
+        blocks = ({**block, "epochs": block["epochs"] == epoch} for block in self.blocks.read(totals))
+        return metadata, totals["n_points"], blocks
 
     def metadata(self) -> Values:
-        metadata = {}
-        for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
-            reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
-            _require(name not in metadata and seal == _text_checksum(name, text), reason)
-            metadata[name] = json.loads(text)
-        missing = set(METADATA) - set(metadata)
-        _require(not missing, f"its metadata lack {sorted(missing)}")
+        """Read all metadata; raise DamagedStoreError if they differ from what was written."""
+        metadata: Values = {}
+        with store_errors(self.path):
+            for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
+                reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
+                _require(name not in metadata and seal == _text_checksum(name, text), reason)
+                metadata[name] = json.loads(text)
+            missing = METADATA - metadata.keys()
+            _require(not missing, f"its metadata lack {sorted(missing)}")
         return metadata
 
-    def names(self) -> dict[int, Any] | None:
-        rows = self._connection.run("SELECT id, name FROM names")
-        names = {one: unpack_name(packed) for one, packed in rows}
-        _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
-        return names or None
-
-    def sample(self) -> Array:
-        """Read which points the anchor was found on."""
-        ids = [one for (one,) in self._connection.run("SELECT id FROM sample")]
-        _require(_count_and_sum(ids) == self.totals["sample"], "the anchor's sample is incomplete")
-        return np.array(ids, dtype=np.int64)
-
-    def places(self) -> Array:
-        """Read the ids of the points in the order of a tree."""
-        rows = self._connection.run("SELECT place, id, seal FROM places ORDER BY place")
-        places, ids, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-        complete = np.array_equal(places, np.arange(self.totals["n_places"]))
-        sound = complete and np.array_equal(checksums, _place_checksums(places, ids))
+    def beside(self) -> Values:
+        """Read what there is beside points: names by id, the anchor's sample, and the order of a tree."""
+        run, totals = self._connection.run, self.totals
+        names = {one: unpack_name(name) for one, name in run("SELECT id, name FROM names")}
+        sound = numbers_of([*names.values()]).tolist() == [*names]
+        _require(sound, "a name differs from what was written")
+        sample = [one for (one,) in run("SELECT id FROM sample ORDER BY id")]
+        _require(_count_and_sum(sample) == totals["sample"], "the anchor's sample is incomplete")
+        rows = run("SELECT place, id, seal FROM places ORDER BY place")
+        places, order, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        sound = np.array_equal(places, np.arange(totals["n_places"]))
+        sound = sound and np.array_equal(checksums, _place_checksums(places, order))
         _require(sound, "places in the tree are missing, or differ from what was written")
-        return ids
+        return {"names": names or None, "sample": np.array(sample, dtype=np.int64), "order": order}
 
     def check(self) -> None:
         """Check every page and every index, where points are, and the deletion records."""
-        found = self._connection.run("PRAGMA integrity_check(10)")
-        problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
-        _require(not problems, "; ".join(problems[:3]))
+        problems = [text for (text,) in self._connection.run("PRAGMA integrity_check(3)") if text != "ok"]
+        _require(not problems, "; ".join(problems))
         self.blocks.check()
         self.forgotten()
 

@@ -6,28 +6,30 @@ import errno
 import os
 import socket
 import sys
-import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from duramen.store.connection import StoreLockedError
 
 open_files: set[Any] = set()  # each with its ``inode``, and whether it is ``inherited``
-_inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
+_inherited: set[Any] = set()  # files that were open in the parent at a fork
 
 
 def refuse_inherited(path: Path) -> None:
     """Raise RuntimeError if a file was open in the process that this one was forked from."""
-    if path.exists() and inode(path) in _inherited:
+    if inode(path) in _inherited:
         raise RuntimeError(f"{path} was open when this process was forked; start it by spawn or forkserver")
 
 
-def inode(path: Path) -> tuple[int, int]:
-    """Return what identifies a file to the system, whatever its name."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
+def inode(path: Path) -> tuple[int, int] | None:
+    """Return what identifies a file to the system, whatever its name; None if it does not exist."""
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 if sys.platform == "win32":  # pragma: no cover
@@ -50,68 +52,67 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-@final
-class WriterLock:
-    """The right to write, by a file beside the store, until :meth:`release` or the end of the process."""
+_handles: set[int] = set()  # of the locks that this process holds
 
-    def __init__(self, path: Path) -> None:
-        self._store, self._path = path, path.with_name(f"{path.name}-lock")
-        self._holder = f"process {os.getpid()} on {socket.gethostname()},"
-        self._handle: int | None = self._acquire()
-        with suppress(OSError):  # a full disk: the lock works without the text, too
-            os.ftruncate(self._handle, 0)
-            os.lseek(self._handle, 0, os.SEEK_SET)
-            os.write(self._handle, f"{self._holder} since {now()},".encode())
-        _locks.add(self)
 
-    def _acquire(self) -> int:
-        """Open the file and lock it; retry if its last holder removed it in between."""
-        while True:
-            handle = self._open_file()
-            try:
-                _lock_file(handle)
-            except OSError as error:
-                os.close(handle)
-                advice = "has it open for writing; close it there first, or open it with read_only=True"
-                reason = f"{self._other_holder()} {advice}"
-                raise StoreLockedError(errno.EAGAIN, reason, str(self._store)) from error
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), self._path.stat()):
-                    return handle
-            os.close(handle)
-
-    def _open_file(self) -> int:
-        """Open the file; one left behind by another user can be locked, though not written to."""
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        except PermissionError as error:
-            with suppress(OSError):
-                return os.open(self._path, os.O_RDONLY)
-            advice = "its folder is not writable; change its permissions, or open it with read_only=True"
-            raise PermissionError(errno.EACCES, advice, str(self._store)) from error
-
-    def _other_holder(self) -> str:
-        with suppress(OSError, ValueError):
-            text = self._path.read_text()
-            if text.startswith("process "):
-                return f"this {text}" if text.startswith(self._holder) else text
-        return "another process"
-
-    def release(self) -> None:
-        if self._handle is not None:
+@contextmanager
+def writer_lock(store: Path) -> Iterator[None]:
+    """Hold the right to write, by a file beside the store, until the end of the block or of the process."""
+    path = store.with_name(f"{store.name}-lock")
+    holder = f"process {os.getpid()} on {socket.gethostname()},"
+    handle = _acquire(store, path, holder)
+    _handles.add(handle)
+    with suppress(OSError):  # a full disk: the lock works without the text, too
+        path.write_text(f"{holder} since {now()},")
+    try:
+        yield
+    finally:
+        if handle in _handles:  # in a process that was forked it is not
+            _handles.remove(handle)
             if sys.platform == "win32":  # pragma: no cover  (where an open file cannot be removed)
-                self._close()
+                os.close(handle)
             with suppress(OSError):
-                self._path.unlink()
-            self._close()
-
-    def _close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+                path.unlink()
+            if sys.platform != "win32":
+                os.close(handle)
 
 
-_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+def _acquire(store: Path, path: Path, holder: str) -> int:
+    """Open the file of a lock and lock it; retry if its last holder removed it in between."""
+    while True:
+        handle = _open_file(store, path)
+        try:
+            _lock_file(handle)
+        except OSError as error:
+            os.close(handle)
+            reason = (
+                f"{_other_holder(path, holder)} has it open for writing; close it there first, or open it "
+                "with read_only=True"
+            )
+            raise StoreLockedError(errno.EAGAIN, reason, str(store)) from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)
+
+
+def _open_file(store: Path, path: Path) -> int:
+    """Open the file of a lock; one left behind by another user can be locked, though not written to."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError as error:
+        with suppress(OSError):
+            return os.open(path, os.O_RDONLY)
+        advice = "its folder is not writable; change its permissions, or open it with read_only=True"
+        raise PermissionError(errno.EACCES, advice, str(store)) from error
+
+
+def _other_holder(path: Path, holder: str) -> str:
+    with suppress(OSError, ValueError):
+        text = path.read_text()
+        if text.startswith("process "):
+            return f"this {text}" if text.startswith(holder) else text
+    return "another process"
 
 
 def _after_fork() -> None:
@@ -120,8 +121,8 @@ def _after_fork() -> None:
         file.inherited = True
         _inherited.add(file.inode)
     open_files.clear()
-    for lock in list(_locks):
-        lock._close()
+    while _handles:
+        os.close(_handles.pop())
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
@@ -31,7 +31,7 @@ from duramen.files import MismatchError, check_place, json_types
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.connection import StoreLockedError, damage_errors
+from duramen.store.connection import StoreLockedError, store_errors
 from duramen.store.file import StoreFile, Values
 from duramen.store.lock import now
 
@@ -85,8 +85,7 @@ class Store(DynamicCoreset):
 
     def __init__(self, file: StoreFile, given: Values) -> None:
         self._file = file
-        with damage_errors(file.path):
-            settings = file.metadata()["settings"]
+        settings = file.metadata()["settings"]
         try:
             known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
         except (MismatchError, TypeError) as error:
@@ -144,7 +143,7 @@ class Store(DynamicCoreset):
         Returns a summary of what was checked; damage is a DamagedStoreError that names it. Cost: several
         passes over all points.
         """
-        with self._outside_transaction("check()"):
+        with self._outside_transaction():
             with self._snapshot():
                 self._check_file()
                 self.check_invariants()
@@ -157,7 +156,7 @@ class Store(DynamicCoreset):
 
         While a reader is active, the log cannot be emptied: a StoreLockedError; try again.
         """
-        with self._outside_transaction("compact()"):
+        with self._outside_transaction():
             with self.transaction():
                 self._file.pack()
             self._file.shrink()
@@ -173,7 +172,7 @@ class Store(DynamicCoreset):
 
         An existing file is never replaced. Returns the path of the copy.
         """
-        with self._outside_transaction("backup()"):
+        with self._outside_transaction():
             target = Path(os.fsdecode(path)).resolve()
         self._file.backup(target)  # other threads may go on
         return target
@@ -185,14 +184,14 @@ class Store(DynamicCoreset):
             self._file.reconnect()
             if not self.read_only or self._file.version == self._version:
                 return False
-            self._undo(None)
+            self._undo(())
             return True
 
     def close(self) -> None:
         """Close the file and release the lock; any later use of the store is an error."""
         with self._lock:
             if not (self._closed or self._file.inherited):
-                self._refuse_in_transaction("close()")
+                self._refuse_in_transaction()
                 self._closed = True
                 self._free_memory()
                 self._finalizer()
@@ -206,7 +205,7 @@ class Store(DynamicCoreset):
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
-        return tuple(AnchorEvent(*event) for event in self._noted("history"))
+        return tuple(starmap(AnchorEvent, self._noted("history")))
 
     @property
     def audit(self) -> bool:
@@ -243,7 +242,7 @@ class Store(DynamicCoreset):
     def _put(self, name: str, value: Any) -> None:
         """Change metadata, in the file and in memory."""
         self._file.put(name, value)
-        self._metadata = {**self._metadata, name: value}
+        self._metadata[name] = value
 
     def __repr__(self) -> str:
         if self._closed:
@@ -260,12 +259,12 @@ class Store(DynamicCoreset):
             numbers = super().insert(X, y, sample_weight, ids)
             if self._metadata["anchor"] is None:
                 self._note_anchor("the first" if self._settings.given is None else "given", None)
-            state, rows = self._state, self._state.validator
-            if not self._file.blocks.totals["next_block"]:
-                self._file.blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
-            step = _BLOCKS * self._file.blocks.layout.capacity
+            blocks, rows = self._file.blocks, self._state.validator
+            if not blocks.totals["next_block"]:
+                blocks.layout = RowLayout(rows.n_columns, rows.dtype, rows.labelled)
+            step = _BLOCKS * blocks.layout.capacity
             for start in range(0, len(numbers), step):
-                self._file.add(self._block(numbers[start : start + step]), state.ids.names)
+                self._file.add(self._block(numbers[start : start + step]), self._state.ids.names)
             return numbers
 
     def delete(self, ids: Any) -> None:
@@ -319,11 +318,15 @@ class Store(DynamicCoreset):
         if self._closed:
             raise ValueError(f"the store {self.path} is closed; open it again")
         if self._file.inherited:
-            advice = "start the process by spawn or forkserver"
-            raise RuntimeError(f"the store {self.path} was opened before this process was forked; {advice}")
+            raise RuntimeError(
+                f"the store {self.path} was opened before this process was forked; start the process by "
+                "spawn or forkserver"
+            )
         if self._lost_file:
-            advice = "close it and open it again: committed changes are in the file"
-            raise RuntimeError(f"the store {self.path} could not be read again after an error; {advice}")
+            raise RuntimeError(
+                f"the store {self.path} could not be read again after an error; close it and open it again: "
+                "committed changes are in the file"
+            )
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -332,15 +335,15 @@ class Store(DynamicCoreset):
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
-    def _refuse_in_transaction(self, call: str) -> None:
+    def _refuse_in_transaction(self) -> None:
         if self._depth:
-            raise ValueError(f"{call} cannot be part of a transaction; end the block first")
+            raise ValueError(f"{self.path}: this cannot be part of a transaction; end the block first")
 
     @contextmanager
-    def _outside_transaction(self, call: str) -> Iterator[None]:
+    def _outside_transaction(self) -> Iterator[None]:
         with self._lock:
             self._check_open()
-            self._refuse_in_transaction(call)
+            self._refuse_in_transaction()
             yield
 
     @contextmanager
@@ -348,7 +351,7 @@ class Store(DynamicCoreset):
         """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
-            with damage_errors(self.path):
+            with store_errors(self.path):
                 self._version = self._file.version
                 yield
         finally:
@@ -358,17 +361,15 @@ class Store(DynamicCoreset):
         """Load what the file holds into memory; inside a snapshot."""
         self._free_memory()
         metadata, n, blocks = self._file.read()
-        sample, saved = self._file.sample(), metadata["anchor"]
-        restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
+        beside, saved = self._file.beside(), metadata["anchor"]
+        restore_settings(self, metadata["settings"]["seed"], metadata["given"])
         restore(
             self,
             metadata["state"],
             n,
             blocks,
-            anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
-            names=self._file.names(),
-            sample=sample,
-            order=self._file.places(),
+            anchor=anchor_of(saved and {**saved, "ids": beside["sample"]}),
+            **beside,
         )
         self._metadata, tree = metadata, self._state.tree
         if tree is not None:
@@ -379,11 +380,11 @@ class Store(DynamicCoreset):
         if memory is not None:
             del memory.slots.index  # a reference cycle would keep all in memory
 
-    def _undo(self, before: tuple[int, ...] | None) -> None:
-        """Go back to what the file holds; unchanged memory is kept."""
+    def _undo(self, before: tuple[int, ...]) -> None:
+        """Go back to what the file holds; memory that is as it was before is kept."""
         try:
             self._file.rollback()
-            if before is None or self._memory_version() != before:
+            if self._memory_version() != before:
                 self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
@@ -407,7 +408,7 @@ class Store(DynamicCoreset):
     def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
-        return id(state), 0 if state is None else state.version, self._file.n_changes
+        return id(state), getattr(state, "version", 0), self._file.n_changes
 
     def _commit(self, before: tuple[int, ...]) -> None:
         self._check_writable()
@@ -436,9 +437,9 @@ class Store(DynamicCoreset):
         anchor = self.anchor
         if anchor is not None:
             moved = None if old is None else distance(old.theta, anchor.theta)
-            event = [now(), what, self.n_points, anchor.radius, moved]
+            event = now(), what, self.n_points, anchor.radius, moved
             self._put("history", [*self._metadata["history"], event])
-            self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+            self._put("anchor", {**anchor_state(anchor), "ids": []})  # they are in a table
             self._file.begin_epoch(self._state.sample)
 
 
@@ -526,12 +527,14 @@ def open_store(
         raise ValueError("create and read_only contradict each other; leave one of them out")
     place = check_place(Path(os.fsdecode(path)))  # independent of links and of the working directory
     if not (create or place.exists()):
-        advice = "dm.open_store(path, create=True, loss=...), or duramen store init, creates one"
-        raise FileNotFoundError(f"there is no store {place}; {advice}")
+        raise FileNotFoundError(
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
+            "creates one"
+        )
     if not read_only and place.exists() and place.stat().st_nlink > 1:
         raise ValueError(f"{place} has several names (hard links), each with its own log; remove all but one")
-    needed = create and ("loss" in given or not place.exists())
-    fresh = _first_metadata(given) if needed else None  # raises before there is a file
+    is_new = create and ("loss" in given or not place.exists())
+    fresh = _first_metadata(**given) if is_new else None  # raises before there is a file
     file = StoreFile(place, read_only=read_only, synchronous=synchronous)
     try:
         file.open(fresh)
@@ -541,17 +544,17 @@ def open_store(
         raise
 
 
-def _first_metadata(given: Values) -> Values:
-    """Return the metadata of a new store with these settings."""
-    if "loss" not in given:
+def _first_metadata(loss: Loss | None = None, audit: bool = False, **settings: Any) -> Values:
+    """Return the metadata of a new store."""
+    if loss is None:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
-    fresh = DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
+    fresh = DynamicCoreset(loss, **settings)
     return {
         "settings": settings_to_json(fresh),
         "given": anchor_to_json(fresh._settings.given),
         "state": state_to_json(fresh),
         "anchor": None,
-        "audit": bool(given.get("audit")),
+        "audit": bool(audit),
         "notes": {},
         "history": [],
     }
@@ -559,13 +562,12 @@ def _first_metadata(given: Values) -> Values:
 
 def _check_settings(store: Store, given: Values) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
-    other = _first_metadata({"loss": store.loss, **given})
+    other = _first_metadata(**{"loss": store.loss, **given})
     mine, theirs = ({**one, **one["settings"]} for one in (store._metadata, other))
-    for name, value in sorted(given.items()):
-        if (name, value) == ("engine", "auto") or (name == "random_state" and not is_whole(value)):
-            continue  # a generator does not reveal its seed
+    for name, value in given.items():
         key = {"random_state": "seed", "anchor": "given"}.get(name, name)
-        if mine[key] != theirs[key]:
+        unknown = not is_whole(value) if key == "seed" else (key, value) == ("engine", "auto")
+        if mine[key] != theirs[key] and not unknown:  # a generator does not reveal its seed
             raise ValueError(
                 f"{store.path} was made with a different {name} than {value!r}; leave it out, or create "
                 "another store"
