@@ -205,6 +205,12 @@ def to_dense(rows: Rows) -> Array:
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
+def append_ones(rows: Rows, append: bool) -> Rows:
+    """Append a column of ones if ``append``; the result is float64."""
+    ones = np.ones((rows.shape[0], int(append)))
+    return sparse.hstack([rows, ones], format="csr") if sparse.issparse(rows) else np.hstack([rows, ones])
+
+
 def scratch_rows(rows: Rows) -> int:
     """Return how many rows to copy into C order at a time, 4 MiB of them, if they are not in it."""
     if sparse.issparse(rows):

@@ -9,7 +9,16 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
-from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows, to_dense
+from duramen.arrays import (
+    Array,
+    Rows,
+    append_ones,
+    check_count,
+    dense_block,
+    row_products,
+    take_rows,
+    to_dense,
+)
 from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import linear_predictors
 from duramen.points import WeightedPoints
@@ -99,12 +108,10 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
     d = X.shape[1]
     p, q = d + intercept, min(d + 1, directions)
-    largest = to_dense(abs(X).max(axis=0)).ravel()
+    rows = append_ones(X, intercept)
+    largest = to_dense(abs(rows).max(axis=0)).ravel()
     largest = np.where(largest > 0, largest, 1.0)
-    rows = X * (1 / largest)  # no square overflows
-    if intercept:
-        parts = [rows, np.ones((X.shape[0], 1))]
-        rows = sparse.csr_array(sparse.hstack(parts)) if sparse.issparse(X) else np.hstack(parts)
+    rows = rows * (1 / largest)  # no square overflows
     share = weights / weights.sum()
     spread = (rows * rows).T @ share
     # a column that is zero in the sample is rare: its size is taken to be that of the others
@@ -113,11 +120,10 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
         moment = to_dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
-        moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column occurred once more
+        moment += np.eye(p) / rows.shape[0]  # as if each column occurred once more
         basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
     frame = np.zeros((d + 1, q))
-    frame[:p] = units[:, None] * basis / p**0.5
-    frame[:d] /= largest[:, None]
+    frame[:p] = units[:, None] * basis / p**0.5 / largest[:, None]
     return frame
 
 

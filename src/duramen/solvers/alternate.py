@@ -16,7 +16,7 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit
+from duramen.solvers.newton import GradientFit, NewtonFit, with_frame
 from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -77,7 +77,7 @@ class Run(NamedTuple):
 def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
     with ignore_overflow():
-        fit = fit_of(problem)
+        fit = fit_of(with_frame(problem))
         here = fit.evaluate(theta)
         history, little, status = [here.objective], 0, Status.MAX_ITER
         for n_iter in range(1, stopping.max_iter + 1):
@@ -139,10 +139,7 @@ class SmoothedFit(Fit):
     """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
 
     needs = ("smoothed",)
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(replace(problem, frame=Coordinates.of(problem)))
-        self.level = 0
+    level = 0
 
     def refit(self, here: Iterate) -> Iterate:
         problem = self.problem

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, cast
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dposv
 from scipy.optimize import minimize
 
-from duramen.arrays import Array, Rows, take_rows, to_dense
+from duramen.arrays import Array, Rows, append_ones, take_rows, to_dense
 from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.trimming import Fit, Iterate, Problem
@@ -35,18 +36,6 @@ class Coordinates(NamedTuple):
     middle: Any
     units: Any
 
-    @classmethod
-    def of(cls, problem: Problem) -> Coordinates:
-        """Return the coordinates that a problem comes with, or else measure them."""
-        loss: Any = problem.loss
-        if problem.frame is not None:
-            return cast("Coordinates", problem.frame)
-        if not loss.has_predictors:
-            return cls(0.0, 1.0)
-        share = problem.z / problem.points.total_weight
-        middle, spread = _measure_columns(problem.X, problem.points.weights, share)
-        return cls(middle, 1 / np.append(spread, 1.0)) if loss.fit_intercept else cls(0.0, 1 / spread)
-
     def from_theta(self, theta: Array, sign: int = 1) -> Array:
         """Convert theta = (w, b) to (w, b')."""
         shifted = theta.copy()
@@ -64,6 +53,20 @@ class Coordinates(NamedTuple):
         if np.ndim(self.middle):
             converted[..., :-1] -= self.middle * slope[..., -1:]
         return converted
+
+
+def with_frame(problem: Problem) -> Problem:
+    """Return a problem with the coordinates that it comes with, or else measure them."""
+    loss: Any = problem.loss
+    if problem.frame is not None:
+        return problem
+    frame = Coordinates(0.0, 1.0)
+    if loss.has_predictors:
+        share = problem.z / problem.points.total_weight
+        middle, spread = _measure_columns(problem.X, problem.points.weights, share)
+        ends = np.ones(int(loss.fit_intercept))
+        frame = Coordinates(middle if loss.fit_intercept else 0.0, np.append(1 / spread, ends))
+    return replace(problem, frame=frame)
 
 
 def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Array]:
@@ -85,17 +88,15 @@ def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Arra
             order = np.lexsort((-np.abs(inner.data), columns))
             inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
             near = inner.power(2).mean(axis=0)
-            varied = near - inner.mean(axis=0) ** 2
+            candidates = every, near, near - inner.mean(axis=0) ** 2
         else:
             values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
             values.sort(axis=1)
-            middle = values[:, _ROWS // 2].copy()
-            far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
-            far.sort(axis=1)
-            near, every = far[:, : max(1, _ROWS - far_rows)].mean(axis=1), far.mean(axis=1)
-            varied = near
+            middle = values[:, _ROWS // 2]
+            far = np.sort((values - middle[:, None]) ** 2, axis=1)
+            candidates = middle**2, far.mean(axis=1), far[:, : max(1, _ROWS - far_rows)].mean(axis=1)
         spread = np.ones(len(middle))
-        for candidate in (middle**2, every, near, varied):
+        for candidate in candidates:
             spread = np.where((candidate > 0) & np.isfinite(candidate), candidate, spread)
         return middle, np.sqrt(spread)
 
@@ -104,8 +105,7 @@ class GradientFit(Fit):
     """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
 
     def refit(self, here: Iterate) -> Iterate:
-        problem, total = self.problem, self.problem.kept_weight
-        frame = Coordinates.of(problem)
+        problem, frame, total = self.problem, self.problem.frame, self.problem.kept_weight
 
         def move(step: Array) -> Array:
             return here.theta + frame.to_theta(step.reshape(here.theta.shape) * frame.units)
@@ -119,28 +119,21 @@ class GradientFit(Fit):
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
         no_step = np.zeros(here.theta.size)
         found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
-        self.sure = found.nit < _STEPS and found.nfev < 2 * _STEPS
+        self.sure = found.status != 1  # the limits were not reached
         return self.evaluate(move(found.x)) if found.fun * total < here.objective else here
 
 
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
-    needs: ClassVar[tuple[str, ...]] = (
-        "fit_intercept",
-        "max_curvature",
-        "encode_labels",
-        "slope",
-        "curvature",
-    )
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "curvature")
+    damping = 0.0
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.loss: Any = problem.loss
-        self.frame = Coordinates.of(problem)
+        self.frame = problem.frame
         self.ridge = problem.ridge + problem.zero()
         self.units = (self.frame.units + problem.zero()).ravel()
-        self.damping = 0.0
         n, p = len(problem.points), self.ridge.shape[-1]
         self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
@@ -155,13 +148,13 @@ class NewtonFit(Fit):
     def hessian(self, block: Rows, bends: Array, kept: Array) -> Array:
         """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
         if bends.ndim == 1:
-            scaled = _scale_rows(block, np.sqrt(_weigh(bends, kept)))
+            scaled = block * np.sqrt(_weigh(bends, kept))[:, None]
             return to_dense(scaled.T @ scaled)
         k, p = bends.shape[1], block.shape[1]
         hessian = np.empty((k, p, k, p))
         for one in range(k):
             for two in range(one + 1):
-                part = to_dense(block.T @ _scale_rows(block, _weigh(bends[:, one, two], kept)))
+                part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
                 hessian[one, :, two], hessian[two, :, one] = part, part.T
         return hessian.reshape(k * p, k * p)
 
@@ -170,15 +163,14 @@ class NewtonFit(Fit):
         inside = self.frame.from_theta(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
+                block, labels = self.only_chunk or self._part(chunk)
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
                 hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
                 return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
 
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
+        return sum_over_chunks(work, len(kept), self.chunk_rows)
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
@@ -210,11 +202,8 @@ class NewtonFit(Fit):
         X, y = self.problem.X[chunk], self.problem.y
         assert y is not None
         labels = self.loss.encode_labels(y[chunk], np.float64)
-        ones = np.ones((X.shape[0], int(self.loss.fit_intercept)))
-        if sparse.issparse(X):
-            return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr"), labels
-        with ignore_overflow():
-            return np.hstack([X - self.frame.middle, ones]), labels
+        rows = X.astype(np.float64, copy=False) if sparse.issparse(X) else X - self.frame.middle
+        return append_ones(rows, self.loss.fit_intercept), labels
 
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
@@ -227,12 +216,6 @@ class NewtonFit(Fit):
 def _weigh(values: Array, kept: Array) -> Array:
     """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
     return np.where(kept > 0, kept * values, 0.0)
-
-
-def _scale_rows(block: Rows, factors: Array) -> Rows:
-    if sparse.issparse(block):
-        return sparse.csr_array(block.multiply(factors[:, None]))
-    return block * factors[:, None]
 
 
 def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array | None:

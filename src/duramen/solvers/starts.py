@@ -25,7 +25,7 @@ from duramen.losses.centres import least_two
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate
-from duramen.solvers.newton import Coordinates
+from duramen.solvers.newton import with_frame
 from duramen.trimming import Problem, kept_sum, kept_weights, problem_of, trimmed_sum
 
 CLEARLY = 0.98  # of the objective from zero
@@ -49,14 +49,11 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
     is never missing.
     """
     points, share = problem.points, size / problem.points.total_weight
-    classes = np.zeros(len(points), dtype=bool)
-    if problem.loss.classifies:
-        assert problem.y is not None
-        classes = problem.y > 0
-    drawn = []
+    labels: Any = problem.y if problem.loss.classifies else np.zeros(len(points))
+    classes, drawn = labels > 0, []
     for stratum in filter(len, (np.flatnonzero(classes), np.flatnonzero(~classes))):
         weights = points.weights[stratum]
-        n = max(1, round(share * float(weights.sum())))
+        n = max(1, round(share * weights.sum()))
         if (weights == weights[0]).all():
             drawn.append(stratum[rng.integers(stratum.size, size=n)])
         else:
@@ -94,9 +91,9 @@ QUICK = Effort(48, math.log(0.01), 1, 1.0, Stopping(max_iter=4, tol=3e-3))
 def search(part: Problem, rng: np.random.Generator, effort: Effort) -> tuple[Run, Run, Run]:
     """Solve a sample from zero, from its middle, and from subsets.
 
-    Return the run from zero, the best, and the best from a subset, if there are any. All fits are shrunk a
-    little towards zero: a sample has only a few rows of each rare kind, and a start that fits those
-    perfectly, or sets them aside, stays stuck there on the full data.
+    Return the run from zero, the best if it is clearly better, or else that one, and the best from a subset,
+    if there are any. All fits are shrunk a little towards zero: a sample has only a few rows of each rare
+    kind, and a start that fits those perfectly, or sets them aside, stays stuck there on the full data.
     """
     part = _shrink(part)
     from_zero = alternate(part, part.zero(), effort.stopping)
@@ -109,7 +106,9 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> tuple[Run
         if run.objective < effort.near * from_zero.objective:
             run = alternate(part, run.theta, effort.stopping)
         runs.append(run)
-    return from_zero, min(runs, key=_objective), min(runs[len(middles) :] or runs, key=_objective)
+    best = min(runs, key=_objective)
+    best = best if best.objective < CLEARLY * from_zero.objective else from_zero
+    return from_zero, best, min(runs[len(middles) :] or runs, key=_objective)
 
 
 def damped_start(problem: Problem) -> Array:
@@ -159,14 +158,14 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
 def _shrink(part: Problem) -> Problem:
     """Add a ridge in units of each column's spread, also for columns that are constant in the sample only."""
     loss: Any = part.loss
+    part = with_frame(part)
     labels = loss.encode_labels(part.y, np.float64)
     bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
     curvature = float(part.points.weights @ bends.reshape(len(labels), -1)[:, 0])
-    frame = Coordinates.of(part)
-    ridge = _SHRINKAGE * curvature / frame.units**2
+    ridge = _SHRINKAGE * curvature / part.frame.units**2
     if loss.fit_intercept:
         ridge[-1] = 0.0
-    return replace(part, ridge=part.ridge + ridge, frame=frame)
+    return replace(part, ridge=part.ridge + ridge)
 
 
 class Seeding:
@@ -190,7 +189,7 @@ class Seeding:
         """Seed by k-means++ with costs capped at guesses of the optimum over z, and choose the best."""
         if self.problem.z == 0:
             return self.plus_plus()
-        first = self._costs(self._draw(np.ones(len(self.weights)), 1))[0]
+        first = self._costs(self._draw(1.0, 1))[0]
         caps = self._trimmed_sum(first) * _GUESSES / self.problem.z
         tried = [self._grow(cap) for _ in range(rounds) for cap in caps]
         scores = [self._trimmed_sum(least) for _, least in tried]
@@ -214,7 +213,7 @@ class Seeding:
 
     def _grow(self, cap: float) -> tuple[Array, Array]:
         """Add centres, each the best of a few points drawn by their capped cost; also return all costs."""
-        centres = self._draw(np.ones(len(self.weights)), 1)
+        centres = self._draw(1.0, 1)
         least = self._costs(centres)[0]
         while len(centres) < self.k:
             candidates = self._draw(np.minimum(least, cap), 2 + int(np.log(self.k)))
@@ -243,7 +242,7 @@ class Seeding:
             for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
         return costs
 
-    def _draw(self, costs: Array, n: int) -> Array:
+    def _draw(self, costs: Any, n: int) -> Array:
         """Draw points by weight times cost, as centres; by weight alone if all costs are zero."""
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
@@ -307,7 +306,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     from_zero, best, other = search(part, rng, THOROUGH)
     if number > 0 or name is not None:
         return other.theta
-    return best.theta if best.objective < CLEARLY * from_zero.objective else problem.zero()
+    return problem.zero() if best is from_zero else best.theta
 
 
 def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
@@ -379,13 +378,14 @@ def _score(problem: Problem, samples: list[Problem], theta: Array) -> float:
 
 def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     """Solve a sample roughly, in little time."""
-    if init is None and part.loss.has_predictors:
-        from_zero, best, _ = search(part, rng, QUICK)
-        return (best if best.objective < CLEARLY * from_zero.objective else from_zero).theta
-    if init is None and part.loss.has_centres:
-        centres = Seeding(part, rng).thresholded(_ROUNDS)
-        return alternate(part, centres.reshape(part.zero().shape), Stopping()).theta
-    return alternate(part, part.zero() if init is None else init, Stopping(max_iter=30)).theta
+    stopping = Stopping(max_iter=30)
+    if init is None:
+        if part.loss.has_predictors:
+            return search(part, rng, QUICK)[1].theta
+        init = part.zero()
+        if part.loss.has_centres:
+            init, stopping = Seeding(part, rng).thresholded(_ROUNDS).reshape(init.shape), Stopping()
+    return alternate(part, init, stopping).theta
 
 
 def _size(problem: Problem, n_rows: int) -> int:
