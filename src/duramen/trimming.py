@@ -244,8 +244,10 @@ class Fit(ABC):
     sure = True
     """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 
+    loss: Any
+
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.loss = problem, problem.loss
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

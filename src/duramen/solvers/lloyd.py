@@ -7,7 +7,6 @@ computed from the differences themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from operator import add
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.losses.base import ignore_overflow, lengths
+from duramen.losses.base import lengths
 from duramen.losses.centres import (
     FEW_COLUMNS,
     least_two,
@@ -38,11 +37,7 @@ class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
     needs: ClassVar[tuple[str, ...]] = ("n_centres", "inside", "costs")
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.loss: Any = problem.loss
-        self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
+    numbers: Array  # of the centre that owns each point
 
     def evaluate(self, theta: Array) -> Iterate:
         return self.problem.at(theta, self.losses(theta))
@@ -77,12 +72,12 @@ class DistanceFit(MeanFit):
     """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
 
     needs = (*MeanFit.needs, "height", "pull")
+    squared: Array  # distance of each point to its centre
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.nearest = NearestCentres(problem.X)
         self.numbers = self.nearest.numbers
-        self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
 
@@ -152,13 +147,13 @@ def cluster_sums(
 class KMeansFit(DistanceFit):
     """Means of the kept points of each cluster, whose sums are corrected for the rows that changed."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
-        # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
-        self.sums: tuple[Array, ...] = ()
-        self.origins = self.owners = self.counted = np.empty(0)
-        self.level = np.inf  # of squared distances, above which the weight was about 2 z
+    # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
+    sums: tuple[Array, ...]
+    origins: Array
+    owners: Array
+    counted: Array
+    corrections = _CORRECTIONS  # since the sums were computed from scratch
+    level = np.inf  # of squared distances, above which the weight was about 2 z
 
     def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta)
@@ -171,7 +166,7 @@ class KMeansFit(DistanceFit):
         if cost * _CANCELLED < terms:
             self._sum_all(theta, kept)
             cost, _ = self._cost(theta)
-        return Iterate(theta, np.empty(0), kept, max(cost, 0.0))
+        return Iterate(theta, np.empty(0), kept, max(float(cost), 0.0))
 
     def refit(self, here: Iterate) -> Iterate:
         mass, total, _, counts = self.sums
@@ -185,13 +180,12 @@ class KMeansFit(DistanceFit):
         points, z = self.problem.points, self.problem.z
         rows, squared = self.nearest.beyond(self.level)
         weights = points.weights.take(rows)
-        if z < weights.sum():
-            return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
-        squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
-        rows, left = set_aside(squared, points.weights, twice, points.ids)
-        squared, weights = squared[rows], points.weights[rows]
-        self.level = squared[left < weights].min()
-        return rows, kept_unchecked(squared, weights, z, points.ids[rows])
+        if not z < weights.sum():
+            squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
+            rows, left = set_aside(squared, points.weights, twice, points.ids)
+            squared, weights = squared[rows], points.weights[rows]
+            self.level = squared[left < weights].min()
+        return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
 
     def _update(self, centres: Array, kept: Array) -> None:
         """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
@@ -220,8 +214,7 @@ class KMeansFit(DistanceFit):
         """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""
         mass, total, squares, _ = self.sums
         gaps = centres - self.origins
-        own, shift = float(squares.sum()), float(mass @ row_products(gaps, gaps))
-        cross = 2 * float((gaps * total).sum())
+        own, cross, shift = squares.sum(), 2 * (gaps * total).sum(), mass @ row_products(gaps, gaps)
         return own - cross + shift, own + abs(cross) + shift
 
 
@@ -237,19 +230,18 @@ class NearestCentres:
         self.X = X
         self.numbers = np.zeros(len(X), dtype=np.intp)
         self.reach, self.slack = np.zeros(len(X)), np.full(len(X), -np.inf)
-        self.centres = np.empty((0, X.shape[1]))
+        self.centres: Any = None
         self.moved: Any = 0.0  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
 
     def move(self, centres: Array) -> None:
         """Move the centres (k, d) to new places."""
-        before = self.centres if len(self.centres) else centres
+        before = centres if self.centres is None else self.centres
         self.centres = centres.copy()
         steps = lengths(centres - before) * (1 + _SAFE)
         self.moved = self.moved + steps
-        self.travelled += float(steps.max())
-        limits = self.moved + self.travelled
-        self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
+        self.travelled += steps.max()
+        self._settle(self._rows_where(np.less_equal, self.slack, self.moved + self.travelled))
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
@@ -259,26 +251,24 @@ class NearestCentres:
             which = chunk if rows is None else rows[chunk]
             squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
 
-        with ignore_overflow():
-            for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
+        for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
         return squared
 
     def beyond(self, level: float) -> tuple[Array, Array]:
         """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
-        least = float(np.sqrt(level)) * (1 - _SAFE)
-        rows = self._rows_where(lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at]))
+        rows = self._rows_where(np.greater_equal, self.reach, np.sqrt(level) * (1 - _SAFE) - self.moved)
         squared = self.squared(rows)
         far = squared >= level
         return rows[far], squared[far]
 
-    def _rows_where(self, test: Callable[[slice], Array]) -> Array:
+    def _rows_where(self, compare: np.ufunc, bounds: Array, limits: Array) -> Array:
+        """Find the rows whose bounds compare so with the limits of their centres."""
         passed = np.empty(len(self.X), dtype=bool)
 
         def work(chunk: slice) -> None:
-            passed[chunk] = test(chunk)
+            compare(bounds[chunk], limits.take(self.numbers[chunk]), out=passed[chunk])
 
-        with ignore_overflow():
-            for_each_chunk(work, len(passed))
+        for_each_chunk(work, len(passed))
         return passed.nonzero()[0]
 
     def _settle(self, rows: Array) -> None:
@@ -293,7 +283,7 @@ class NearestCentres:
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
         calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # else there are no products
-        with calm, ignore_overflow():
+        with calm:
             for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
 
 
