@@ -25,11 +25,8 @@ from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ROUNDS = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-)
+_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
 _PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
 _MANY = 200  # groups; for more, limits take longer than sorting
@@ -49,7 +46,7 @@ def uniforms(seed: int, ids: Array) -> Array:
     def work(chunk: slice) -> None:
         numbers = ids[chunk].view(np.uint64) * _GOLDEN
         numbers += start
-        np.add(_mixed(numbers) >> np.uint64(11), 0.5, out=result[chunk])
+        np.add(_mixed(numbers) >> 11, 0.5, out=result[chunk])
         result[chunk] *= 2.0**-53
 
     for_each_chunk(work, len(ids), 1 << 16)
@@ -61,7 +58,7 @@ def _mixed(numbers: Array) -> Array:
     for shift, factor in _ROUNDS:
         numbers ^= numbers >> shift
         numbers *= factor
-    numbers ^= numbers >> np.uint64(31)
+    numbers ^= numbers >> 31
     return numbers
 
 
@@ -113,7 +110,7 @@ def few_rows(ranks: Array, groups: Array | None, sizes: Array) -> Array:
         place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
         limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
     rows = np.flatnonzero(ranks <= (limits[0] if groups is None else limits[groups]))
-    counts = len(rows) if groups is None else np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
+    counts = len(rows) if groups is None else np.bincount(groups[rows], minlength=n_groups)
     misled = (counts <= sizes) & (limits[:-1] < np.inf)  # the order of the points misled: a limit is too low
     return np.arange(n) if misled.any() else rows
 
@@ -130,7 +127,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     array([4, 3, 3])
     """
     room = np.asarray(capacities, dtype=np.int64)
-    size = min(size, int(room.sum()))
+    size = min(size, room.sum())
     least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
     if size < least.sum():
         raise ValueError(f"size={size} is below {least.sum()}, one for each group")
@@ -139,7 +136,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     shares = np.asarray(shares, dtype=np.float64)
     shares = shares / max(shares.max(), np.finfo(float).tiny)
     shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters
-    low, high = 1.0, float(room.max() / shares.min())
+    low, high = 1.0, room.max() / shares.min()
     while low < (level := (low + high) / 2) < high:  # until clipped shares add up
         if np.clip(level * shares, least, room).sum() < size:
             low = level
@@ -148,7 +145,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     parts = np.clip(low * shares, least, room)
     sizes = np.floor(parts).astype(np.int64)
     order = np.argsort(np.where(sizes < room, sizes - parts, np.inf), kind="stable")
-    sizes[order[: size - int(sizes.sum())]] += 1
+    sizes[order[: size - sizes.sum()]] += 1
     return sizes
 
 

@@ -138,8 +138,7 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
     live = points.weights > 0
     n = np.count_nonzero(live)
     if n > 2 * enough:
-        mixed = points.ids.view(np.uint64) * np.uint64(_SALT)
-        some = (mixed < np.uint64(2**64 / n * enough)) & live
+        some = (points.ids.view(np.uint64) * _SALT < int(2**64 / n * enough)) & live
         if enough <= 2 * np.count_nonzero(some) <= 4 * enough:
             live = some
     rows = np.flatnonzero(live)

@@ -181,7 +181,7 @@ class SensitivitySampler(RankedSampler):
 
         Costs are over the ball. The closed form is for a single vector of parameters.
         """
-        bounds, costs = np.full((2, len(anchored)), np.inf)
+        both = np.full((2, len(anchored)), np.inf)
         lows, anchor, means = self._lows(anchored), anchored.anchor, _frozen_means(anchored)
         lowest, gradient = max(lows.values()), anchor.frozen["sensitivity_gradient"]
         is_vector = anchor.theta.size == anchor.theta.shape[-1]
@@ -189,12 +189,13 @@ class SensitivitySampler(RankedSampler):
 
         def work(chunk: slice) -> None:
             values, around = anchored.losses[chunk], _around(anchored.take(chunk))
+            bounds, costs = both[:, chunk]
             with ignore_overflow():
                 for kind, rise in around.rises().items():
                     if kind in lows:
-                        np.fmin(costs[chunk], values + rise, out=costs[chunk])
+                        np.fmin(costs, values + rise, out=costs)
                 if lowest > 0:
-                    np.divide(costs[chunk], lowest, out=bounds[chunk])
+                    np.divide(costs, lowest, out=bounds)
                 for kind in closed:
                     bound = quadratic_fraction(
                         values,
@@ -206,10 +207,10 @@ class SensitivitySampler(RankedSampler):
                         gradient=gradient,
                         radius=anchor.radius,
                     )
-                    np.fmin(bounds[chunk], bound, out=bounds[chunk])
+                    np.fmin(bounds, bound, out=bounds)
 
         for_each_chunk(work, len(anchored), _chunk_rows(anchored), fixed=True)
-        return bounds, costs, lowest
+        return both[0], both[1], lowest
 
     def _lows(self, anchored: AnchoredPoints) -> dict[str, float]:
         """Bound the mean loss over the ball from below, by each kind of continuity in use; 0 if none can."""
@@ -264,4 +265,4 @@ def _chunk_rows(anchored: AnchoredPoints) -> int:
     """Choose how many rows to bound at once, by the bytes per row that a neighbourhood takes."""
     theta = anchored.anchor.theta
     one = anchored.loss.has_predictors and theta.ndim == 1
-    return rows_per_chunk(200 if one else 16 * int(theta.size))
+    return rows_per_chunk(200 if one else 16 * theta.size)

@@ -79,7 +79,7 @@ class DistanceFit(MeanFit):
         self.nearest = NearestCentres(problem.X)
         self.numbers = self.nearest.numbers
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
-        self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
+        self.kink = self.loss.pull(np.array([1e-200])).item() * 1e-100
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
@@ -96,7 +96,7 @@ class DistanceFit(MeanFit):
         if self.kink < 1e-50:
             return super().means(centres, pulls)
         distances = np.sqrt(self.squared)
-        scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
+        scale = kept_sum(distances, kept) / self.problem.kept_weight
         weight, steps = self._steps(centres, kept, pulls, distances <= _BESIDE * scale)
         held = ~steps.any(axis=1)
         if held.any():
@@ -112,7 +112,7 @@ class DistanceFit(MeanFit):
         hold = self.kink * np.bincount(self.numbers, kept * under, minlength=len(centres))
         mass, total = cluster_sums(self.problem.X, None, self.numbers, np.where(under, 0.0, pulls), centres)
         pull = np.linalg.norm(total, axis=1)
-        part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=pull > hold)
+        part = np.where(pull > hold, 1 - hold / pull, 0.0)
         return mass + hold, part[:, None] * total / _positive(mass)
 
 
@@ -150,9 +150,9 @@ class KMeansFit(DistanceFit):
     # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
     sums: tuple[Array, ...]
     origins: Array
-    owners: Array
-    counted: Array
-    corrections = _CORRECTIONS  # since the sums were computed from scratch
+    owners: Any = -1
+    counted: Any = -1.0
+    corrections = 0  # since the sums were computed from scratch
     level = np.inf  # of squared distances, above which the weight was about 2 z
 
     def evaluate(self, theta: Array) -> Iterate:
@@ -164,7 +164,7 @@ class KMeansFit(DistanceFit):
         self._update(theta, kept)
         cost, terms = self._cost(theta)
         if cost * _CANCELLED < terms:
-            self._sum_all(theta, kept)
+            self._update(theta, kept, exact=True)
             cost, _ = self._cost(theta)
         return Iterate(theta, np.empty(0), kept, max(float(cost), 0.0))
 
@@ -187,28 +187,22 @@ class KMeansFit(DistanceFit):
             self.level = squared[left < weights].min()
         return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
 
-    def _update(self, centres: Array, kept: Array) -> None:
-        """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
-        if self.corrections < _CORRECTIONS:
-            rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
-            if rows.size <= len(kept) // 8:
-                return self._correct(rows, kept)
-        return self._sum_all(centres, kept)
-
-    def _correct(self, rows: Array, kept: Array) -> None:
-        """Take rows out of the clusters that they were in, and add them to those they are in."""
-        clusters = np.concatenate((self.owners.take(rows), self.numbers.take(rows)))
-        weights = np.concatenate((-self.counted.take(rows), kept.take(rows)))
-        parts = cluster_sums(self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True)
-        self.sums = tuple(map(add, self.sums, parts))
-        self.owners[rows] = self.numbers.take(rows)
+    def _update(self, centres: Array, kept: Array, *, exact: bool = False) -> None:
+        """Correct the sums for the rows that changed, or compute them from scratch: if many did, or ``exact``."""
+        rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
+        if exact or self.corrections == _CORRECTIONS or len(rows) > len(kept) // 8:
+            self.origins, self.owners, self.corrections = centres, self.numbers.copy(), 0
+            self.sums = cluster_sums(self.problem.X, None, self.owners, kept, centres, costs=True)
+        else:  # take them out of the clusters that they were in, and add them to those they are in
+            clusters = np.concatenate((self.owners.take(rows), self.numbers.take(rows)))
+            weights = np.concatenate((-self.counted.take(rows), kept.take(rows)))
+            parts = cluster_sums(
+                self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True
+            )
+            self.sums = tuple(map(add, self.sums, parts))
+            self.owners[rows] = self.numbers.take(rows)
+            self.corrections += 1
         self.counted = kept
-        self.corrections += 1
-
-    def _sum_all(self, centres: Array, kept: Array) -> None:
-        self.origins, self.corrections = centres, 0
-        self.owners, self.counted = self.numbers.copy(), kept
-        self.sums = cluster_sums(self.problem.X, None, self.owners, kept, centres, costs=True)
 
     def _cost(self, centres: Array) -> tuple[float, float]:
         """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,29 +64,28 @@ def with_frame(problem: Problem) -> Problem:
         return problem
     frame = Coordinates(0.0, 1.0)
     if loss.has_predictors:
-        share = problem.z / problem.points.total_weight
-        middle, spread = _measure_columns(problem.X, problem.points.weights, share)
-        ends = np.ones(int(loss.fit_intercept))
-        frame = Coordinates(middle if loss.fit_intercept else 0.0, np.append(1 / spread, ends))
+        middle, spread = _measure_columns(problem)
+        units = np.append(1 / spread, [1.0] * loss.fit_intercept)
+        frame = Coordinates(middle if loss.fit_intercept else 0.0, units)
     return replace(problem, frame=frame)
 
 
-def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Array]:
+def _measure_columns(problem: Problem) -> tuple[Array, Array]:
     """Measure middle and spread on a thousand rows, evenly spaced by weight.
 
-    The middle is the median; the spread is the root mean square distance from it, without the ``share`` of
-    values that lie farthest. A column that is constant except for those has the spread of all its values;
-    one that is entirely constant has the size of its value, or 1. The middle of sparse columns is zero: most
-    of their values are, and must remain so.
+    The middle is the median; the spread is the root mean square distance from it, without the share of values
+    that lie farthest, as large as that of the outliers. A column that is constant except for those has the
+    spread of all its values; one that is entirely constant has the size of its value, or 1. The middle of
+    sparse columns is zero: most of their values are, and must remain so.
     """
-    steps = np.cumsum(weights)
+    X, steps = problem.X, np.cumsum(problem.points.weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
-    far_rows, middle = round(_ROWS * share), np.zeros(X.shape[1])
+    far_rows, middle = round(_ROWS * (problem.z / problem.points.total_weight)), np.zeros(X.shape[1])
     with ignore_overflow():
         if sparse.issparse(X):
             inner = X[rows].astype(np.float64).tocsc()
             every = inner.power(2).mean(axis=0)
-            columns = np.repeat(np.arange(len(every)), np.diff(inner.indptr))
+            columns = inner.tocoo().col
             order = np.lexsort((-np.abs(inner.data), columns))
             inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
             near = inner.power(2).mean(axis=0)
@@ -152,10 +153,9 @@ class NewtonFit(Fit):
             return to_dense(scaled.T @ scaled)
         k, p = bends.shape[1], block.shape[1]
         hessian = np.empty((k, p, k, p))
-        for one in range(k):
-            for two in range(one + 1):
-                part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
-                hessian[one, :, two], hessian[two, :, one] = part, part.T
+        for one, two in combinations_with_replacement(range(k), 2):
+            part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
+            hessian[one, :, two], hessian[two, :, one] = part, part.T
         return hessian.reshape(k * p, k * p)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
@@ -168,7 +168,7 @@ class NewtonFit(Fit):
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
                 hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
-                return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
+                return (block.T @ pull.T).T.ravel(), hessian, np.abs(pull).sum()
 
         return sum_over_chunks(work, len(kept), self.chunk_rows)
 
@@ -185,8 +185,10 @@ class NewtonFit(Fit):
                 theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
                 if np.array_equal(theta, here.theta):
                     break
-                losses = self._try_values(theta)
-                gain = here.objective - self.problem.at(theta, losses, here.kept).objective
+                gain = -np.inf
+                with suppress(ValueError):  # so far out that predictors overflow
+                    losses = self.loss.values(theta, self.problem.X, self.problem.y)
+                    gain = here.objective - self.problem.at(theta, losses, here.kept).objective
                 promised = float(-(slope @ move) - move @ bend @ move / 2)
                 if gain > 0 and gain >= 1e-4 * promised:
                     self.sure = self.damping == 0 and gain >= 0.1 * promised
@@ -199,18 +201,9 @@ class NewtonFit(Fit):
 
     def _part(self, chunk: slice) -> tuple[Rows, Array]:
         """Return the rows of a chunk, less the middle and with a column of ones; and the labels."""
-        X, y = self.problem.X[chunk], self.problem.y
-        assert y is not None
-        labels = self.loss.encode_labels(y[chunk], np.float64)
+        X, y = self.problem.X[chunk], np.asarray(self.problem.y)[chunk]
         rows = X.astype(np.float64, copy=False) if sparse.issparse(X) else X - self.frame.middle
-        return append_ones(rows, self.loss.fit_intercept), labels
-
-    def _try_values(self, theta: Array) -> Array:
-        """Compute the losses, infinite where a step went so far that predictors overflow."""
-        try:
-            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
-        except ValueError:
-            return np.full(len(self.problem.points), np.inf)
+        return append_ones(rows, self.loss.fit_intercept), self.loss.encode_labels(y, np.float64)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -235,10 +228,8 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
         scaled += np.diag(damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
     # LAPACK itself: SciPy's wrappers take longer than the solution
     factor, answer, failed = dposv(scaled, right, lower=1)
-    if not failed and factor.diagonal().min() ** 2 > (0.0 if damping else _SOLID):
-        return units * answer
-    if damping:
-        return None
+    if damping or (not failed and factor.diagonal().min() ** 2 > _SOLID):
+        return None if failed else units * answer
     sizes, directions = linalg.eigh(scaled)
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])

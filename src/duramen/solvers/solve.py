@@ -84,14 +84,13 @@ class Solution:
         return float(self.aside.sum())
 
     def __repr__(self) -> str:
-        kept = self.total_weight - self.n_outliers
-        mean = f" ({(self.objective - self.penalty) / kept:.6g} per unit of kept weight)"
+        mean = (self.objective - self.penalty) / (self.total_weight - self.n_outliers)
         penalty = f", {self.penalty:.4g} of it the penalty" if self.penalty else ""
         starts = f", best of {len(self.start_objectives)} starts" if len(self.start_objectives) > 1 else ""
         verdict = "converged" if self.converged else "NOT CONVERGED"
         return (
             f"Solution: {self.loss!r} on {self.n_points:,} points, theta {self.theta.shape}\n"
-            f"  objective {self.objective:,.6g}{mean}{penalty}\n"
+            f"  objective {self.objective:,.6g} ({mean:.6g} per unit of kept weight){penalty}\n"
             f"  {len(self.outliers):,} points set aside, weight {self.n_outliers:,.6g} of "
             f"{self.total_weight:,.6g}\n"
             f"  {verdict} after {self.n_iter} iterations{starts}: {self.status.value}"

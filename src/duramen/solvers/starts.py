@@ -54,10 +54,9 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
     for stratum in filter(len, (np.flatnonzero(classes), np.flatnonzero(~classes))):
         weights = points.weights[stratum]
         n = max(1, round(share * weights.sum()))
-        if (weights == weights[0]).all():
-            drawn.append(stratum[rng.integers(stratum.size, size=n)])
-        else:
-            drawn.append(stratum[draw_rows(np.cumsum(weights), n, rng)])
+        alike = (weights == weights[0]).all()
+        places = rng.integers(len(stratum), size=n) if alike else draw_rows(np.cumsum(weights), n, rng)
+        drawn.append(stratum[places])
     rows, counts = np.unique(np.concatenate(drawn), return_counts=True)
     part = points.take_unchecked(rows, counts.astype(np.float64))
     # neither all points nor a whole class must be set aside
@@ -68,7 +67,7 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
 def _aside(problem: Problem, size: float) -> float:
     """Compute the weight to set aside in a sample: its share, and two standard deviations."""
     z = problem.z * size / problem.points.total_weight
-    return float(z + 2 * z**0.5)
+    return z + 2 * z**0.5
 
 
 class Effort(NamedTuple):
@@ -124,12 +123,12 @@ def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
     """
     points, X, units = part.points, part.X, part.frame.units[: part.points.n_columns]
     with ignore_overflow():
-        gaps = X.multiply(units) if sparse.issparse(X) else (X - part.frame.middle) * units
-        far = np.asarray((gaps**2).sum(axis=1))
+        gaps = (X if sparse.issparse(X) else X - part.frame.middle) * units
+        far = (gaps**2).sum(axis=1)
         half = kept_weights(far, points.weights, points.total_weight / 2, points.ids)
         usual = far[half > 0].max()
         usual = usual if usual > 0 else far[far > 0].min(initial=np.inf)
-        return half, points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
+        return half, points.weights * np.fmin(usual / far, 1.0)
 
 
 def _fit_weights(part: Problem, weights: Array, rows: Array | None = None) -> Array:
@@ -161,7 +160,7 @@ def _shrink(part: Problem) -> Problem:
     part = with_frame(part)
     labels = loss.encode_labels(part.y, np.float64)
     bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
-    curvature = float(part.points.weights @ bends.reshape(len(labels), -1)[:, 0])
+    curvature = part.points.weights @ bends.reshape(len(labels), -1)[:, 0]
     ridge = _SHRINKAGE * curvature / part.frame.units**2
     if loss.fit_intercept:
         ridge[-1] = 0.0
@@ -192,8 +191,7 @@ class Seeding:
         first = self._costs(self._draw(1.0, 1))[0]
         caps = self._trimmed_sum(first) * _GUESSES / self.problem.z
         tried = [self._grow(cap) for _ in range(rounds) for cap in caps]
-        scores = [self._trimmed_sum(least) for _, least in tried]
-        return tried[int(np.argmin(scores))][0]
+        return min(tried, key=lambda grown: self._trimmed_sum(grown[1]))[0]
 
     def local_search(self) -> Array:
         """Swap centres of the thresholded seeding for points, if that lowers the trimmed cost."""
@@ -218,7 +216,7 @@ class Seeding:
         while len(centres) < self.k:
             candidates = self._draw(np.minimum(least, cap), 2 + int(np.log(self.k)))
             left = np.minimum(self._costs(candidates), least)
-            chosen = int(np.argmin(np.minimum(left, cap) @ self.weights))
+            chosen = np.argmin(np.minimum(left, cap) @ self.weights)
             centres, least = np.vstack([centres, candidates[chosen]]), left[chosen]
         return centres, least
 
@@ -288,17 +286,17 @@ def check_init(problem: Problem, init: Any) -> Any:
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
     """Choose where start ``number`` begins, for an init that :func:`check_init` returned."""
-    loss, name = problem.loss, init if isinstance(init, str) else None
-    is_given = init is not None and name is None
-    if is_given and number == 0:
-        return init.copy()
+    loss = problem.loss
+    name, given = (init, None) if isinstance(init, str) else (None, init)
+    if given is not None and number == 0:
+        return given.copy()
     if loss.has_centres:
         if name in ("k-means++", "random"):
             return seed(name, problem, rng)
         part = _part(problem, max(5000, 100 * loss.n_centres), rng)
         return alternate(part, seed(name or "local-search", part, rng), Stopping()).theta
     if not loss.has_predictors:
-        about = init if is_given else problem.zero()
+        about = problem.zero() if given is None else given
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
     if problem.z == 0 or (number == 0 and name == "zero"):
         return problem.zero()  # without outliers a single minimum, and Newton steps work best from zero
