@@ -192,8 +192,8 @@ class Strata(NamedTuple):
 
     def share_out(self, size: int, groups: Array, factors: Any = 1.0) -> tuple[Array, Array]:
         """Share ``size`` out between groups of strata, in proportion to their weights times factors."""
-        weights, counts = np.bincount(groups, self.weights), np.bincount(groups, self.counts)
-        return groups, apportion(weights * factors, counts, size)
+        counts = np.bincount(groups, self.counts)
+        return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
 
 
 class Sampler(ABC):
@@ -435,7 +435,7 @@ class RankedRows:
         if self.places is not None:
             weights *= np.append(False, strata).take(self.places)
         weights[rows] = 0.0
-        return float(weights.sum())
+        return weights.sum()
 
 
 def ranked_rows(
@@ -459,8 +459,8 @@ def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
     live = weights > 0
     counts = np.bincount(codes[live], minlength=len(names))
     sums, present = np.bincount(codes, weights), counts > 0
-    places = np.cumsum(present, dtype=np.int32).take(codes) * live
-    return Strata(names[present], counts[present], sums[present]), places
+    strata = Strata(names[present], counts[present], sums[present])
+    return strata, np.cumsum(present, dtype=np.int32).take(codes) * live
 
 
 def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: int) -> Chosen:

@@ -75,7 +75,8 @@ class LeverageSampler(RankedSampler):
     def _scores(self, anchored: AnchoredPoints, product: Callable[[Rows, Array], Array]) -> Array:
         """Compute 1 plus the length of each row's image."""
         X, frame = anchored.points.X, anchored.anchor.frozen["leverage"]
-        if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
+        p = X.shape[1] + 1
+        if frame.shape != (p, min(p, self.directions)):
             raise ValueError(
                 f"the anchor's leverage frame has shape {frame.shape}; it does not fit {self.directions} "
                 f"directions of {X.shape[1]} columns. Pass an anchor for such data, or one without a frame"

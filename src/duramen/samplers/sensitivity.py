@@ -231,7 +231,7 @@ class SensitivitySampler(RankedSampler):
 @one_blas_thread()
 def _means(anchored: AnchoredPoints) -> dict[str, Array]:
     """Average over the points, by weight, what the bounds are made from."""
-    theta, total = anchored.anchor.theta, anchored.points.total_weight
+    theta = anchored.anchor.theta
 
     def work(chunk: slice) -> tuple[Array, Array]:
         part = anchored.take(chunk)
@@ -244,6 +244,7 @@ def _means(anchored: AnchoredPoints) -> dict[str, Array]:
         return np.sum(weighed, axis=1), gradient
 
     sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
+    total = anchored.points.total_weight
     means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
     return {"sensitivity": means, "sensitivity_gradient": gradient / total}
 

@@ -40,12 +40,8 @@ class MeanFit(Fit):
     numbers: Array  # of the centre that owns each point
 
     def evaluate(self, theta: Array) -> Iterate:
-        return self.problem.at(theta, self.losses(theta))
-
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point, and remember which centre owns it."""
         values, self.numbers = self.loss.values_and_cache(theta, self.problem.X)
-        return values
+        return self.problem.at(theta, values)
 
     def refit(self, here: Iterate) -> Iterate:
         centres = here.theta.reshape(-1, self.problem.points.n_columns)
@@ -81,10 +77,10 @@ class DistanceFit(MeanFit):
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = self.loss.pull(np.array([1e-200])).item() * 1e-100
 
-    def losses(self, theta: Array) -> Array:
+    def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
         self.squared = self.nearest.squared()
-        return self.loss.height(self.squared)
+        return self.problem.at(theta, self.loss.height(self.squared))
 
     def means(self, centres: Array, kept: Array) -> tuple[Array, Array]:
         """Compute weighted means where a point under or beside a centre may hold it back.
@@ -137,8 +133,8 @@ def cluster_sums(
         gaps = _block(X, chunk if rows is None else rows[chunk]) - origins.take(owners, axis=0)
         gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
         total = sum_by_centre(gaps, owners, parts, k)
-        columns = (parts * row_products(gaps, gaps), np.sign(parts)) if costs else ()
-        mass, *more = (np.bincount(owners, column, minlength=k) for column in (parts, *columns))
+        columns = [parts, parts * row_products(gaps, gaps), np.sign(parts)] if costs else [parts]
+        mass, *more = (np.bincount(owners, column, minlength=k) for column in columns)
         return mass, total, *more
 
     return sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
@@ -188,7 +184,7 @@ class KMeansFit(DistanceFit):
         return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
 
     def _update(self, centres: Array, kept: Array, *, exact: bool = False) -> None:
-        """Correct the sums for the rows that changed, or compute them from scratch: if many did, or ``exact``."""
+        """Correct the sums for the rows that changed; if many did, or if ``exact``, compute them again."""
         rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
         if exact or self.corrections == _CORRECTIONS or len(rows) > len(kept) // 8:
             self.origins, self.owners, self.corrections = centres, self.numbers.copy(), 0

@@ -146,18 +146,6 @@ class NewtonFit(Fit):
             return theta.size <= _SOFTMAX
         return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
-    def hessian(self, block: Rows, bends: Array, kept: Array) -> Array:
-        """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
-        if bends.ndim == 1:
-            scaled = block * np.sqrt(_weigh(bends, kept))[:, None]
-            return to_dense(scaled.T @ scaled)
-        k, p = bends.shape[1], block.shape[1]
-        hessian = np.empty((k, p, k, p))
-        for one, two in combinations_with_replacement(range(k), 2):
-            part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
-            hessian[one, :, two], hessian[two, :, one] = part, part.T
-        return hessian.reshape(k * p, k * p)
-
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q), predictor by predictor, and the sizes of all slopes."""
         inside = self.frame.from_theta(theta)
@@ -167,7 +155,7 @@ class NewtonFit(Fit):
                 block, labels = self.only_chunk or self._part(chunk)
                 m = block @ inside.T
                 pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
-                hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
+                hessian = _sum_hessians(block, self.loss.curvature(m, labels), kept[chunk])
                 return (block.T @ pull.T).T.ravel(), hessian, np.abs(pull).sum()
 
         return sum_over_chunks(work, len(kept), self.chunk_rows)
@@ -204,6 +192,19 @@ class NewtonFit(Fit):
         X, y = self.problem.X[chunk], np.asarray(self.problem.y)[chunk]
         rows = X.astype(np.float64, copy=False) if sparse.issparse(X) else X - self.frame.middle
         return append_ones(rows, self.loss.fit_intercept), self.loss.encode_labels(y, np.float64)
+
+
+def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:
+    """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
+    if bends.ndim == 1:
+        scaled = block * np.sqrt(_weigh(bends, kept))[:, None]
+        return to_dense(scaled.T @ scaled)
+    k, p = bends.shape[1], block.shape[1]
+    hessian = np.empty((k, p, k, p))
+    for one, two in combinations_with_replacement(range(k), 2):
+        part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
+        hessian[one, :, two], hessian[two, :, one] = part, part.T
+    return hessian.reshape(k * p, k * p)
 
 
 def _weigh(values: Array, kept: Array) -> Array:

@@ -177,8 +177,7 @@ class Seeding:
 
     def random(self) -> Array:
         """Draw k points by their weight."""
-        rows = draw_distinct_rows(self.weights, self.k, self.rng)
-        return self._centres_at(np.resize(rows, self.k))
+        return self._centres_at(np.resize(draw_distinct_rows(self.weights, self.k, self.rng), self.k))
 
     def plus_plus(self) -> Array:
         """Seed by k-means++, without regard to outliers: each centre is a point drawn by its cost so far."""
@@ -363,8 +362,7 @@ def find_anchor(
     found = [_rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=partial(_score, problem, samples))
     radius = max(distance(theta, match_centres(loss, other, theta)) for other in found)
-    ids = np.unique(np.concatenate([part.points.ids for part in samples]))
-    return Anchor(theta, radius, ids)
+    return Anchor(theta, radius, np.unique(np.concatenate([part.points.ids for part in samples])))
 
 
 def _score(problem: Problem, samples: list[Problem], theta: Array) -> float:
