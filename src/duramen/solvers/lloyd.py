@@ -216,13 +216,14 @@ class NearestCentres:
     while ``slack > moved[numbers] + travelled``. The entries of a row stay as they are while it is skipped.
     """
 
+    centres: Any = None
+    moved: Any = 0.0  # how far each centre has moved, step by step
+    travelled = 0.0  # the longest of each step's moves, added up
+
     def __init__(self, X: Array) -> None:
         self.X = X
         self.numbers = np.zeros(len(X), dtype=np.intp)
         self.reach, self.slack = np.zeros(len(X)), np.full(len(X), -np.inf)
-        self.centres: Any = None
-        self.moved: Any = 0.0  # how far each centre has moved, step by step
-        self.travelled = 0.0  # the longest of each step's moves, added up
 
     def move(self, centres: Array) -> None:
         """Move the centres (k, d) to new places."""
