@@ -136,6 +136,11 @@ def kept_sum(losses: Any, kept: Array) -> float:
     return total
 
 
+def weigh(values: Any, kept: Array) -> Array:
+    """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
+    return np.where(kept > 0, kept * values, 0.0)
+
+
 def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outliers: float = 0) -> float:
     """Evaluate f_z(theta, X): the weighted loss of all points but the worst ``n_outliers``.
 

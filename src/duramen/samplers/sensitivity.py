@@ -20,6 +20,7 @@ from duramen.losses.base import (
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, freeze
+from duramen.trimming import weigh
 
 KINDS = ("auto", *METHODS)
 _FROZEN = (*METHODS, "deviation")
@@ -238,7 +239,7 @@ def _means(anchored: AnchoredPoints) -> dict[str, Array]:
         points, around, gradient = part.points, _around(part), np.zeros(())
         columns = [part.losses, *(around.constants.get(kind, 0.0) for kind in _FROZEN)]
         with ignore_overflow():
-            weighed = [np.where(points.weights > 0, points.weights * column, 0.0) for column in columns]
+            weighed = [weigh(column, points.weights) for column in columns]
         if around.products is not None:
             gradient = part.loss.gradient_sum(theta, points.X, points.y, points.weights).ravel()
         return np.sum(weighed, axis=1), gradient

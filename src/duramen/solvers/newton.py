@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from duramen.arrays import Array, Rows, append_ones, take_rows, to_dense
 from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.trimming import Fit, Iterate, Problem
+from duramen.trimming import Fit, Iterate, Problem, weigh
 
 _ROWS = 1000  # on which coordinates are measured
 _NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
@@ -114,7 +114,7 @@ class GradientFit(Fit):
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
             value = problem.at(theta, kept=here.kept).objective
-            slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
+            slope = self.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
@@ -154,7 +154,7 @@ class NewtonFit(Fit):
             with ignore_overflow():
                 block, labels = self.only_chunk or self._part(chunk)
                 m = block @ inside.T
-                pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
+                pull = weigh(self.loss.slope(m, labels).T, kept[chunk])
                 hessian = _sum_hessians(block, self.loss.curvature(m, labels), kept[chunk])
                 return (block.T @ pull.T).T.ravel(), hessian, np.abs(pull).sum()
 
@@ -175,14 +175,14 @@ class NewtonFit(Fit):
                     break
                 gain = -np.inf
                 with suppress(ValueError):  # so far out that predictors overflow
-                    losses = self.loss.values(theta, self.problem.X, self.problem.y)
-                    gain = here.objective - self.problem.at(theta, losses, here.kept).objective
+                    there = self.problem.at(theta, kept=here.kept)
+                    gain = here.objective - there.objective
                 promised = float(-(slope @ move) - move @ bend @ move / 2)
                 if gain > 0 and gain >= 1e-4 * promised:
                     self.sure = self.damping == 0 and gain >= 0.1 * promised
                     if gain > 0.5 * promised:
                         self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
-                    return self.problem.at(theta, losses)
+                    return self.problem.at(theta, there.losses)
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here
@@ -197,19 +197,14 @@ class NewtonFit(Fit):
 def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:
     """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
     if bends.ndim == 1:
-        scaled = block * np.sqrt(_weigh(bends, kept))[:, None]
+        scaled = block * np.sqrt(weigh(bends, kept))[:, None]
         return to_dense(scaled.T @ scaled)
     k, p = bends.shape[1], block.shape[1]
     hessian = np.empty((k, p, k, p))
     for one, two in combinations_with_replacement(range(k), 2):
-        part = to_dense(block.T @ (block * _weigh(bends[:, one, two], kept)[:, None]))
+        part = to_dense(block.T @ (block * weigh(bends[:, one, two], kept)[:, None]))
         hessian[one, :, two], hessian[two, :, one] = part, part.T
     return hessian.reshape(k * p, k * p)
-
-
-def _weigh(values: Array, kept: Array) -> Array:
-    """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
-    return np.where(kept > 0, kept * values, 0.0)
 
 
 def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array | None:

@@ -197,7 +197,7 @@ class Seeding:
         problem, shape = self.problem, self.problem.zero().shape
         run = alternate(problem, self.thresholded().reshape(shape), Stopping())
         cheapest = None
-        for _ in range(min(max(_SWAPS, 2 * self.k), 3 * _SWAPS)):
+        for _ in range(np.clip(2 * self.k, _SWAPS, 3 * _SWAPS)):
             swapped = run.theta.reshape(self.k, -1).copy()
             cheapest = cheapest or least_two(self._costs(swapped))
             cap = run.objective / max(problem.z, 1.0)
