@@ -190,12 +190,12 @@ def dense_block(rows: Array, chunk: slice) -> Array:
     return np.require(block, requirements=["C", "A"])
 
 
-def take_rows(rows: Rows, which: Array) -> Rows:
-    """Copy the rows numbered ``which``, as fast as their layout allows.
+def take_rows(rows: Rows, which: Any) -> Rows:
+    """Copy the rows numbered ``which``, as fast as their layout allows; of a slice, return a view.
 
     ``take`` is many times faster than indexing, but copies all of an array that is not in C order first.
     """
-    if sparse.issparse(rows) or not rows.flags.c_contiguous:
+    if isinstance(which, slice) or sparse.issparse(rows) or not rows.flags.c_contiguous:
         return rows[which]
     return rows.take(which, axis=0)
 

@@ -133,8 +133,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
         raise ValueError(f"size={size} is below {least.sum()}, one for each group")
     if len(room) == 1:
         return np.array([size])
-    shares = np.asarray(shares, dtype=np.float64)
-    shares = shares / max(shares.max(), np.finfo(float).tiny)
+    shares = np.divide(shares, max(np.max(shares), np.finfo(float).tiny))
     shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters
     low, high = 1.0, room.max() / shares.min()
     while low < (level := (low + high) / 2) < high:  # until clipped shares add up
@@ -143,7 +142,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
         else:
             high = level
     parts = np.clip(low * shares, least, room)
-    sizes = np.floor(parts).astype(np.int64)
+    sizes = parts.astype(np.int64)
     order = np.argsort(np.where(sizes < room, sizes - parts, np.inf), kind="stable")
     sizes[order[: size - sizes.sum()]] += 1
     return sizes
@@ -416,8 +415,8 @@ class RankedRows:
         if numbers is not None:
             self._strata, self.places = strata_of(numbers, points.weights)
         else:
-            count = np.array([np.count_nonzero(points.weights)])
-            self._strata = Strata(np.zeros(1, dtype=np.int64), count, np.array([points.total_weight]))
+            sums = np.array([np.count_nonzero(points.weights)]), np.array([points.total_weight])
+            self._strata = Strata(np.zeros(1, dtype=np.int64), *sums)
 
     def strata(self) -> Strata:
         return self._strata
@@ -479,11 +478,10 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
             f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
         )
     entries, totals = points.smallest(pooled, sizes), np.bincount(pooled, strata.weights)
-    found, groups, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
-    rows, own = entries.rows[found], entries.weights[found]
+    found, _, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
+    rows, ids, own, ranks, groups = (column[found] for column in entries)
     with ignore_overflow():
-        measures = uniforms(seed, entries.ids[found]) / entries.ranks[found]
-        inclusion = np.fmin(measures * thresholds[groups], 1.0)
+        inclusion = np.fmin(uniforms(seed, ids) / ranks * thresholds[groups], 1.0)
         weights, certain = own / inclusion, inclusion >= 1
         kept, others = (np.bincount(groups, part, len(sizes)) for part in (own * certain, weights * ~certain))
         left = totals - kept

@@ -273,15 +273,13 @@ class NearestCentres:
             self.numbers[which], self.reach[which] = numbers, reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
-        calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # else there are no products
-        with calm:
+        with one_blas_thread() if d > FEW_COLUMNS else nullcontext():  # in few columns, there are no products
             for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
 
 
 def _block(X: Array, which: Any) -> Array:
     """Return rows of X, a slice or their numbers, in double precision."""
-    block = X[which] if isinstance(which, slice) else take_rows(X, which)
-    return np.require(block, dtype=np.float64, requirements=["C", "A"])
+    return np.require(take_rows(X, which), dtype=np.float64, requirements=["C", "A"])
 
 
 def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:
