@@ -107,9 +107,8 @@ def _steady_product(rows: Rows, frame: Array) -> Array:
 
 def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Array:
     """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
-    d = X.shape[1]
-    p, q = d + intercept, min(d + 1, directions)
-    rows = append_ones(X, intercept)
+    rows, d = append_ones(X, intercept), X.shape[1]
+    (n, p), q = rows.shape, min(d + 1, directions)
     largest = to_dense(abs(rows).max(axis=0)).ravel()
     largest = np.where(largest > 0, largest, 1.0)
     rows = rows * (1 / largest)  # no square overflows
@@ -121,7 +120,7 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
         moment = to_dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
-        moment += np.eye(p) / rows.shape[0]  # as if each column occurred once more
+        moment += np.eye(p) / n  # as if each column occurred once more
         basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
     frame = np.zeros((d + 1, q))
     frame[:p] = units[:, None] * basis / p**0.5 / largest[:, None]

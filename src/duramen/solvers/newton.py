@@ -118,8 +118,7 @@ class GradientFit(Fit):
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
-        no_step = np.zeros(here.theta.size)
-        found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
+        found = minimize(objective, np.zeros(here.theta.size), jac=True, method="L-BFGS-B", options=options)
         self.sure = found.status != 1  # the limits were not reached
         return self.evaluate(move(found.x)) if found.fun * total < here.objective else here
 
