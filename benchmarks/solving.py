@@ -15,7 +15,7 @@ import duramen as dm
 from benchmarks.data import Z, contaminated_rows, contaminated_survey
 from benchmarks.timing import peak_bytes, ratio, report
 from duramen.solvers.alternate import Stopping, alternate
-from duramen.solvers.newton import GradientFit, NewtonFit
+from duramen.solvers.newton import GradientFit, NewtonFit, with_frame
 from duramen.trimming import Problem, problem_of
 
 LOGISTIC = dm.LogisticLoss()
@@ -32,7 +32,7 @@ def logistic() -> None:
     name, X, y = contaminated_rows()
     points = dm.points(X, y)
     print(f"trimmed logistic regression, {name}, {X.shape[0]:,} x {X.shape[1]}, z = {Z:,}")
-    problem = problem_of(points, LOGISTIC, Z)
+    problem = with_frame(problem_of(points, LOGISTIC, Z))
     theta = alternate(problem, np.zeros(X.shape[1] + 1), Stopping(max_iter=5)).theta
     fit = NewtonFit(problem)
     here = fit.evaluate(theta)

@@ -190,12 +190,12 @@ def dense_block(rows: Array, chunk: slice) -> Array:
     return np.require(block, requirements=["C", "A"])
 
 
-def take_rows(rows: Rows, which: Array) -> Rows:
-    """Copy the rows numbered ``which``, as fast as their layout allows.
+def take_rows(rows: Rows, which: Any) -> Rows:
+    """Copy the rows numbered ``which``, as fast as their layout allows; of a slice, return a view.
 
     ``take`` is many times faster than indexing, but copies all of an array that is not in C order first.
     """
-    if sparse.issparse(rows) or not rows.flags.c_contiguous:
+    if isinstance(which, slice) or sparse.issparse(rows) or not rows.flags.c_contiguous:
         return rows[which]
     return rows.take(which, axis=0)
 
@@ -203,6 +203,12 @@ def take_rows(rows: Rows, which: Array) -> Rows:
 def to_dense(rows: Rows) -> Array:
     """Return an array, sparse or not, as a dense one."""
     return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+
+
+def append_ones(rows: Rows, append: bool) -> Rows:
+    """Append a column of ones if ``append``; the result is float64."""
+    ones = np.ones((rows.shape[0], int(append)))
+    return sparse.hstack([rows, ones], format="csr") if sparse.issparse(rows) else np.hstack([rows, ones])
 
 
 def scratch_rows(rows: Rows) -> int:

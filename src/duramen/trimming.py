@@ -136,6 +136,11 @@ def kept_sum(losses: Any, kept: Array) -> float:
     return total
 
 
+def weigh(values: Any, kept: Array) -> Array:
+    """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
+    return np.where(kept > 0, kept * values, 0.0)
+
+
 def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outliers: float = 0) -> float:
     """Evaluate f_z(theta, X): the weighted loss of all points but the worst ``n_outliers``.
 
@@ -244,8 +249,10 @@ class Fit(ABC):
     sure = True
     """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 
+    loss: Any
+
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.loss = problem, problem.loss
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -20,16 +20,13 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.losses.base import Anchor, Loss
+from duramen.losses.base import Anchor, Loss, ignore_overflow
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ROUNDS = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-)
+_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
 _PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
 _MANY = 200  # groups; for more, limits take longer than sorting
@@ -47,9 +44,9 @@ def uniforms(seed: int, ids: Array) -> Array:
     result = np.empty(len(ids))
 
     def work(chunk: slice) -> None:
-        numbers = ids[chunk].astype(np.int64, copy=False).view(np.uint64) * _GOLDEN
+        numbers = ids[chunk].view(np.uint64) * _GOLDEN
         numbers += start
-        np.add(_mixed(numbers) >> np.uint64(11), 0.5, out=result[chunk])
+        np.add(_mixed(numbers) >> 11, 0.5, out=result[chunk])
         result[chunk] *= 2.0**-53
 
     for_each_chunk(work, len(ids), 1 << 16)
@@ -61,7 +58,7 @@ def _mixed(numbers: Array) -> Array:
     for shift, factor in _ROUNDS:
         numbers ^= numbers >> shift
         numbers *= factor
-    numbers ^= numbers >> np.uint64(31)
+    numbers ^= numbers >> 31
     return numbers
 
 
@@ -77,8 +74,7 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     (array([1, 3]), 0.3)
     """
     rows = few_rows(ranks, None, np.array([m]))
-    one = np.zeros(len(rows), dtype=np.intp)
-    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], one, np.array([m]))
+    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], np.zeros_like(rows), np.array([m]))
     return rows[found], float(thresholds[0])
 
 
@@ -92,10 +88,10 @@ def smallest_of_groups(ranks: Array, ids: Array, groups: Array, sizes: Array) ->
     rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
     mine = groups[rows]
     ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
-    more = np.bincount(mine, minlength=len(sizes)) > sizes
+    left = ends[mine] - np.arange(len(rows))
+    found, following = left > 0, left == 0
     thresholds = np.full(len(sizes), np.inf)
-    thresholds[more] = ranks[rows[ends[more]]]
-    found = np.arange(len(rows)) < ends[mine]
+    thresholds[mine[following]] = ranks[rows[following]]
     return rows[found], mine[found], thresholds
 
 
@@ -114,7 +110,7 @@ def few_rows(ranks: Array, groups: Array | None, sizes: Array) -> Array:
         place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
         limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
     rows = np.flatnonzero(ranks <= (limits[0] if groups is None else limits[groups]))
-    counts = len(rows) if groups is None else np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
+    counts = len(rows) if groups is None else np.bincount(groups[rows], minlength=n_groups)
     misled = (counts <= sizes) & (limits[:-1] < np.inf)  # the order of the points misled: a limit is too low
     return np.arange(n) if misled.any() else rows
 
@@ -131,28 +127,24 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     array([4, 3, 3])
     """
     room = np.asarray(capacities, dtype=np.int64)
-    size = min(int(size), int(room.sum()))
+    size = min(size, room.sum())
     least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
     if size < least.sum():
         raise ValueError(f"size={size} is below {least.sum()}, one for each group")
     if len(room) == 1:
         return np.array([size])
-    shares = np.asarray(shares, dtype=np.float64)
-    shares = shares / max(float(shares.max()), np.finfo(float).tiny)
+    shares = np.divide(shares, max(np.max(shares), np.finfo(float).tiny))
     shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters
-    low, high = 0.0, float(room.max()) / float(shares.min())
-    for _ in range(100):  # the level at which clipped shares add up
-        level = (low + high) / 2
-        if not low < level < high:
-            break
+    low, high = 1.0, room.max() / shares.min()
+    while low < (level := (low + high) / 2) < high:  # until clipped shares add up
         if np.clip(level * shares, least, room).sum() < size:
             low = level
         else:
             high = level
     parts = np.clip(low * shares, least, room)
-    sizes = np.floor(parts).astype(np.int64)
+    sizes = parts.astype(np.int64)
     order = np.argsort(np.where(sizes < room, sizes - parts, np.inf), kind="stable")
-    sizes[order[: size - int(sizes.sum())]] += 1
+    sizes[order[: size - sizes.sum()]] += 1
     return sizes
 
 
@@ -199,7 +191,7 @@ class Strata(NamedTuple):
 
     def share_out(self, size: int, groups: Array, factors: Any = 1.0) -> tuple[Array, Array]:
         """Share ``size`` out between groups of strata, in proportion to their weights times factors."""
-        counts = np.bincount(groups, self.counts).astype(np.int64)
+        counts = np.bincount(groups, self.counts)
         return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
 
 
@@ -249,8 +241,8 @@ class RankedSampler(Sampler):
     WeightedPoints: 50 rows x 2 columns of float64, total weight 1,000
     """
 
-    freezes: tuple[str, ...] | None = None
-    """The names of all that ``freeze`` returns; None where they are not known."""
+    freezes: tuple[str, ...] = ()
+    """The names of all that ``freeze`` returns; not known of a subclass that overrides only ``freeze``."""
 
     needs_losses = False
     """Whether it uses losses at the anchor, so that it must be bound before it can reduce."""
@@ -291,7 +283,7 @@ class Bound(Sampler):
     """A ranked sampler with its problem and its anchor."""
 
     sampler: RankedSampler
-    loss: Loss | None = None
+    loss: Any = None
     anchor: Anchor = NOWHERE
 
     def __repr__(self) -> str:
@@ -302,16 +294,12 @@ class Bound(Sampler):
         sampler, losses = self.sampler, np.zeros(len(points))
         live = np.flatnonzero(points.weights > 0)
         if len(live) <= size:
-            return points if len(live) == len(points) else points.take(live)
+            return points.take(live)
         if self.loss is not None:
             sampler.check(self.loss, points)
+        elif sampler.needs_losses:
+            raise ValueError(f"{sampler!r} uses losses; call bind(loss, anchor), and reduce with its result")
         if sampler.needs_losses:
-            if self.loss is None:
-                name = type(sampler).__name__
-                raise ValueError(
-                    f"{name} uses losses, so it needs a problem and an anchor; "
-                    f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
-                )
             losses = self.loss.values(self.anchor.theta, points.X, points.y)
         anchored, seed = AnchoredPoints(points, self.loss, self.anchor, losses), int(rng.integers(2**63))
         found = draw_by_rank(sampler, ranked_rows(sampler, freeze(sampler, anchored), seed), size, seed)
@@ -321,10 +309,9 @@ class Bound(Sampler):
 
 def has_frozen(sampler: Sampler, anchor: Anchor) -> bool:
     """Return whether an anchor already keeps all that the sampler would freeze."""
-    if not isinstance(sampler, RankedSampler) or type(sampler).freeze is RankedSampler.freeze:
+    if not isinstance(sampler, RankedSampler):
         return True
-    names = sampler.freezes if _still_holds(sampler, "freezes", "freeze") else None
-    return names is not None and set(names) <= set(anchor.frozen)
+    return _still_holds(sampler, "freezes", "freeze") and {*sampler.freezes} <= anchor.frozen.keys()
 
 
 def _still_holds(sampler: RankedSampler, promise: str, method: str) -> bool:
@@ -332,9 +319,8 @@ def _still_holds(sampler: RankedSampler, promise: str, method: str) -> bool:
 
     A subclass that overrides the method alone inherits a promise that it need not keep.
     """
-    kinds = type(sampler).__mro__
-    depths = [next(k for k, kind in enumerate(kinds) if name in vars(kind)) for name in (promise, method)]
-    return depths[0] <= depths[1]
+    deepest = next(kind for kind in type(sampler).__mro__ if {promise, method} & vars(kind).keys())
+    return promise in vars(deepest)
 
 
 def freeze(sampler: RankedSampler, anchored: AnchoredPoints) -> AnchoredPoints:
@@ -360,7 +346,7 @@ def compute_ranks(
     """
     weights, ids = anchored.points.weights, anchored.points.ids
     steady = steady and _still_holds(sampler, "steady_scores", "scores")
-    scores = np.asarray(sampler.steady_scores(anchored) if steady else sampler.scores(anchored))
+    scores = np.asarray((sampler.steady_scores if steady else sampler.scores)(anchored))
     if scores.shape != weights.shape:
         raise ValueError(
             f"{sampler!r} returned scores of shape {scores.shape} for {len(anchored)} points; "
@@ -375,12 +361,9 @@ def compute_ranks(
                 "scores must be positive numbers"
             )
         scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
-    measures = weights * scores
-    tiny = measures < _SMALLEST_MEASURE
-    if tiny.any():
-        measures[tiny] = np.where(weights[tiny] > 0, _SMALLEST_MEASURE, 0.0)
-    ranks = uniforms(seed, ids)
-    with np.errstate(divide="ignore", over="ignore"):
+    ranks, measures = uniforms(seed, ids), weights * scores
+    measures[(measures < _SMALLEST_MEASURE) & (weights > 0)] = _SMALLEST_MEASURE
+    with ignore_overflow():
         ranks /= measures
     return ranks
 
@@ -428,22 +411,22 @@ class RankedRows:
 
     def __init__(self, points: WeightedPoints, ranks: Array, numbers: Array | None) -> None:
         self.points, self.ranks = points, ranks
-        self.places: Array | None = None  # of each point's stratum, from 1; 0 for none
+        self.places: Any = None  # of each point's stratum, from 1; 0 for none
         if numbers is not None:
             self._strata, self.places = strata_of(numbers, points.weights)
         else:
-            count = np.array([np.count_nonzero(points.weights)])
-            self._strata = Strata(np.zeros(1, dtype=np.int64), count, np.array([points.total_weight]))
+            sums = np.array([np.count_nonzero(points.weights)]), np.array([points.total_weight])
+            self._strata = Strata(np.zeros(1, dtype=np.int64), *sums)
 
     def strata(self) -> Strata:
         return self._strata
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
         groups, points = None, self.points
-        if self.places is not None and len(sizes) > 1:
+        if len(sizes) > 1:
             groups = np.append(-1, pooled).astype(np.int32).take(self.places)
         rows = few_rows(self.ranks, groups, sizes)
-        mine = np.zeros(len(rows), dtype=np.intp) if groups is None else groups[rows]
+        mine = np.zeros_like(rows) if groups is None else groups[rows]
         return Entries(rows, points.ids[rows], points.weights[rows], self.ranks[rows], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
@@ -451,7 +434,7 @@ class RankedRows:
         if self.places is not None:
             weights *= np.append(False, strata).take(self.places)
         weights[rows] = 0.0
-        return float(weights.sum())
+        return weights.sum()
 
 
 def ranked_rows(
@@ -468,19 +451,15 @@ def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
     The place of a point without weight is 0.
     """
     low, high = int(numbers.min()), int(numbers.max())
-    names: Array
     if high - low < 2**15:
-        names, places = np.arange(low, high + 1), numbers.astype(np.intp) - (low - 1)
+        names, codes = np.arange(low, high + 1), numbers.astype(np.intp) - low
     else:
-        names, places = np.unique(numbers, return_inverse=True)
-        places += 1
-    places *= weights > 0
-    counts = np.bincount(places, minlength=len(names) + 1)[1:]
-    sums = np.bincount(places, weights, minlength=len(names) + 1)[1:]
-    present = np.flatnonzero(counts)
-    lookup = np.zeros(len(names) + 1, dtype=np.int32)
-    lookup[present + 1] = np.arange(1, len(present) + 1)
-    return Strata(names[present], counts[present], sums[present]), lookup.take(places)
+        names, codes = np.unique(numbers, return_inverse=True)
+    live = weights > 0
+    counts = np.bincount(codes[live], minlength=len(names))
+    sums, present = np.bincount(codes, weights), counts > 0
+    strata = Strata(names[present], counts[present], sums[present])
+    return strata, np.cumsum(present, dtype=np.int32).take(codes) * live
 
 
 def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: int) -> Chosen:
@@ -499,22 +478,18 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
             f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
         )
     entries, totals = points.smallest(pooled, sizes), np.bincount(pooled, strata.weights)
-    found, groups, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
-    rows, own = entries.rows[found], entries.weights[found]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        measures = uniforms(seed, entries.ids[found]) / entries.ranks[found]
-        inclusion = np.fmin(measures * thresholds[groups], 1.0)
-    weights, certain = own / inclusion, inclusion >= 1
-    for group in range(len(sizes)):
-        mine = np.flatnonzero(groups == group)
-        kept, others = mine[certain[mine]], mine[~certain[mine]]
-        left = float(totals[group]) - float(own[kept].sum())
-        if left < 0.5 * totals[group]:  # a difference of sums would lose the digits of light points
-            left = points.rest(pooled == group, rows[kept])
-        if len(others):
-            weights[others] *= left / weights[others].sum()
-        elif left:  # only certain points were drawn: they must represent the others too
-            weights[mine] *= 1 + left / own[mine].sum()
+    found, _, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
+    rows, ids, own, ranks, groups = (column[found] for column in entries)
+    with ignore_overflow():
+        inclusion = np.fmin(uniforms(seed, ids) / ranks * thresholds[groups], 1.0)
+        weights, certain = own / inclusion, inclusion >= 1
+        kept, others = (np.bincount(groups, part, len(sizes)) for part in (own * certain, weights * ~certain))
+        left = totals - kept
+        for group in np.flatnonzero(left < 0.5 * totals):  # the difference lost the digits of light points
+            left[group] = points.rest(pooled == group, rows[certain & (groups == group)])
+        # where only certain points were drawn, they must represent the others too
+        factors = np.where(others > 0, left / others, 1 + left / kept)[groups]
+        weights *= np.where(certain & (others > 0)[groups], 1.0, factors)
     return Chosen(rows, weights, inclusion, groups.astype(np.int32))
 
 
@@ -576,19 +551,15 @@ class LayeredSampler(RankedSampler):
         return np.ones(len(anchored))
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
-        weights = anchored.points.weights
-        lowest = float(np.min(anchored.losses, initial=np.inf, where=weights > 0))
-        if not np.isfinite(lowest):
-            return {"layers": np.array([0.0, 1.0])}  # there are no points
-        mean = kept_sum(anchored.losses, weights) / float(weights.sum()) - lowest
-        return {"layers": np.array([lowest, mean if mean > 0 else 1.0])}
+        points, losses = anchored.points, anchored.losses
+        lowest = float(np.min(losses, initial=np.inf, where=points.weights > 0))
+        mean = kept_sum(losses, points.weights) / points.total_weight - lowest
+        return {"layers": np.array([lowest if lowest < np.inf else 0.0, mean if mean > 0 else 1.0])}
 
     def strata(self, anchored: AnchoredPoints) -> Array:
         lowest, unit = anchored.anchor.frozen["layers"].tolist()
-        height = np.asarray(anchored.losses, dtype=np.float64) - lowest
-        with np.errstate(over="ignore"):
-            height /= unit
-        np.maximum(height, 0.0, out=height)
+        with ignore_overflow():
+            height = np.maximum(np.subtract(anchored.losses, lowest, dtype=np.float64) / unit, 0.0)
         exponents = (height.view(np.int64) >> 52) - 1023  # the floor of log2, from the bits of the float
         return np.clip(exponents, _LOWEST, _HIGHEST).astype(np.int16)
 
@@ -596,11 +567,9 @@ class LayeredSampler(RankedSampler):
         """Pool the low exponents, and share the size out between the layers."""
         exponents = strata.numbers
         if exponents.min() < _LOWEST or exponents.max() > _HIGHEST:  # from another machine
-            raise ValueError(
-                f"layers are numbered from {_LOWEST} to {_HIGHEST}; found {exponents.tolist()[:3]}"
-            )
+            raise ValueError(f"layers are numbered from {_LOWEST} to {_HIGHEST}; found {exponents[:3]}")
         middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
-        mean = float(strata.weights / strata.weights.sum() @ middle)
+        mean = strata.weights / strata.weights.sum() @ middle
         lowest = int(np.floor(np.log2(mean) + 1e-9))  # the rounding of sums must not matter
         pooled = np.maximum(exponents - lowest + 1, 0)
         while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
@@ -617,10 +586,10 @@ def reduce_rows(
     if not isinstance(reduced, WeightedPoints):
         raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
     order = np.argsort(points.ids)
-    places = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
-    rows, weights = order[places], reduced.weights
+    # an id above all but the last leads to the last
+    rows, weights = order[np.searchsorted(points.ids[order[:-1]], reduced.ids)], reduced.weights
     sound = (points.ids[rows] == reduced.ids) & (weights > 0) & (weights < np.inf)
-    sound &= np.bincount(rows, minlength=1)[rows] == 1
+    sound &= np.bincount(rows)[rows] == 1
     if not (0 < len(reduced) <= size and sound.all()):
         wrong = np.flatnonzero(~sound)[:3]
         raise ValueError(

@@ -9,7 +9,16 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
-from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows, to_dense
+from duramen.arrays import (
+    Array,
+    Rows,
+    append_ones,
+    check_count,
+    dense_block,
+    row_products,
+    take_rows,
+    to_dense,
+)
 from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import linear_predictors
 from duramen.points import WeightedPoints
@@ -66,7 +75,8 @@ class LeverageSampler(RankedSampler):
     def _scores(self, anchored: AnchoredPoints, product: Callable[[Rows, Array], Array]) -> Array:
         """Compute 1 plus the length of each row's image."""
         X, frame = anchored.points.X, anchored.anchor.frozen["leverage"]
-        if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
+        p = X.shape[1] + 1
+        if frame.shape != (p, min(p, self.directions)):
             raise ValueError(
                 f"the anchor's leverage frame has shape {frame.shape}; it does not fit {self.directions} "
                 f"directions of {X.shape[1]} columns. Pass an anchor for such data, or one without a frame"
@@ -97,14 +107,11 @@ def _steady_product(rows: Rows, frame: Array) -> Array:
 
 def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Array:
     """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
-    d = X.shape[1]
-    p, q = d + intercept, min(d + 1, directions)
-    largest = to_dense(abs(X).max(axis=0)).ravel()
+    rows, d = append_ones(X, intercept), X.shape[1]
+    (n, p), q = rows.shape, min(d + 1, directions)
+    largest = to_dense(abs(rows).max(axis=0)).ravel()
     largest = np.where(largest > 0, largest, 1.0)
-    rows = X * (1 / largest)  # no square overflows
-    if intercept:
-        parts = [rows, np.ones((X.shape[0], 1))]
-        rows = sparse.csr_array(sparse.hstack(parts)) if sparse.issparse(X) else np.hstack(parts)
+    rows = rows * (1 / largest)  # no square overflows
     share = weights / weights.sum()
     spread = (rows * rows).T @ share
     # a column that is zero in the sample is rare: its size is taken to be that of the others
@@ -113,11 +120,10 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
         moment = to_dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
-        moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column occurred once more
+        moment += np.eye(p) / n  # as if each column occurred once more
         basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
     frame = np.zeros((d + 1, q))
-    frame[:p] = units[:, None] * basis / p**0.5
-    frame[:d] /= largest[:, None]
+    frame[:p] = units[:, None] * basis / p**0.5 / largest[:, None]
     return frame
 
 
@@ -132,8 +138,7 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
     live = points.weights > 0
     n = np.count_nonzero(live)
     if n > 2 * enough:
-        mixed = points.ids.view(np.uint64) * np.uint64(_SALT)
-        some = (mixed < np.uint64(2**64 / n * enough)) & live
+        some = (points.ids.view(np.uint64) * _SALT < int(2**64 / n * enough)) & live
         if enough <= 2 * np.count_nonzero(some) <= 4 * enough:
             live = some
     rows = np.flatnonzero(live)

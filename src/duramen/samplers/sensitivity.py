@@ -19,7 +19,8 @@ from duramen.losses.base import (
 )
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler
+from duramen.samplers.base import AnchoredPoints, RankedSampler, freeze
+from duramen.trimming import weigh
 
 KINDS = ("auto", *METHODS)
 _FROZEN = (*METHODS, "deviation")
@@ -127,9 +128,10 @@ class SensitivitySampler(RankedSampler):
 
     def check(self, loss: Loss, points: WeightedPoints) -> None:
         one = points.take(slice(0, 1))
-        has = [kind for kind, name in METHODS.items() if getattr(loss, name)(one.X, one.y) is not None]
-        is_bounded = self.kind == "auto" and (has or type(loss).deviation is not Loss.deviation)
-        if not (is_bounded or self.kind in has):
+        kinds = {kind for kind, name in METHODS.items() if getattr(loss, name)(one.X, one.y) is not None}
+        if kinds or type(loss).deviation is not Loss.deviation:
+            kinds.add("auto")
+        if self.kind not in kinds:
             needed = METHODS.get(self.kind, "lipschitz, smoothness or hessian_lipschitz")
             raise MissingPropertyError(
                 f"{self!r} needs the {needed} of {loss!r}, which has none; kind='auto' uses what there is, "
@@ -150,19 +152,20 @@ class SensitivitySampler(RankedSampler):
         self.check(loss, points)
         fresh = Anchor(anchor.theta, anchor.radius)  # without what was frozen on other points
         anchored = AnchoredPoints(points, loss, fresh, loss.values(anchor.theta, points.X, points.y))
-        anchored = replace(anchored, anchor=fresh.freeze(**self._means(anchored)))
-        return np.asarray(self._bounds(anchored)[0] / points.total_weight)
+        bounds, _, _ = self._bounds(freeze(replace(self, quiet=True), anchored))
+        return bounds / points.total_weight
 
     def scores(self, anchored: AnchoredPoints) -> Array:
         bounds, costs, lowest = self._bounds(anchored)
         if lowest > 0:
             return np.maximum(bounds, 1.0)
-        mean = float(anchored.anchor.frozen["sensitivity"][0])
-        costs[~np.isfinite(costs)] = np.max(costs, initial=0.0, where=np.isfinite(costs))
+        mean = _frozen_means(anchored)["loss"]
+        finite = np.isfinite(costs)
+        costs[~finite] = costs[finite].max(initial=0.0)
         return np.maximum(costs / mean, 1.0) if mean > 0 else np.ones(len(anchored))
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
-        state = self._means(anchored)
+        state = _means(anchored)
         known = replace(anchored, anchor=anchored.anchor.freeze(**state))
         if not (self.quiet or state["sensitivity"][0] == 0 or max(self._lows(known).values()) > 0):
             warnings.warn(
@@ -173,46 +176,27 @@ class SensitivitySampler(RankedSampler):
             )
         return state
 
-    def _means(self, anchored: AnchoredPoints) -> dict[str, Array]:
-        """Average over the points, by weight, what the bounds are made from."""
-        all_weights, theta = anchored.points.weights, anchored.anchor.theta
-
-        def work(chunk: slice) -> tuple[Array, Array]:
-            part = anchored.take(chunk)
-            values, around = _around(part)
-            weights, gradient = all_weights[chunk], np.zeros(())
-            columns = [values, *(around.constants.get(kind, np.zeros(1)) for kind in _FROZEN)]
-            with ignore_overflow():
-                sums = [np.where(weights > 0, weights * column, 0.0).sum() for column in columns]
-            if around.products is not None:
-                gradient = part.loss.gradient_sum(theta, part.points.X, part.points.y, weights).ravel()
-            return np.array(sums), gradient
-
-        with one_blas_thread():
-            sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
-        total = float(all_weights.sum())
-        means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
-        return {"sensitivity": means, "sensitivity_gradient": gradient / total}
-
+    @one_blas_thread()
     def _bounds(self, anchored: AnchoredPoints) -> tuple[Array, Array, float]:
         """Bound sensitivities times the total weight, the cost of each point, and the mean loss from below.
 
         Costs are over the ball. The closed form is for a single vector of parameters.
         """
-        bounds, costs = np.full(len(anchored), np.inf), np.full(len(anchored), np.inf)
+        both = np.full((2, len(anchored)), np.inf)
         lows, anchor, means = self._lows(anchored), anchored.anchor, _frozen_means(anchored)
         lowest, gradient = max(lows.values()), anchor.frozen["sensitivity_gradient"]
-        is_vector = anchor.theta.ndim == 1 or len(anchor.theta) == 1
-        closed = {"smooth", "hessian"} & set(lows) if is_vector else set()
+        is_vector = anchor.theta.size == anchor.theta.shape[-1]
+        closed = lows.keys() & {"smooth", "hessian"} if is_vector else ()
 
         def work(chunk: slice) -> None:
-            values, around = _around(anchored.take(chunk))
+            values, around = anchored.losses[chunk], _around(anchored.take(chunk))
+            bounds, costs = both[:, chunk]
             with ignore_overflow():
                 for kind, rise in around.rises().items():
                     if kind in lows:
-                        np.fmin(costs[chunk], values + rise, out=costs[chunk])
+                        np.fmin(costs, values + rise, out=costs)
                 if lowest > 0:
-                    np.divide(costs[chunk], lowest, out=bounds[chunk])
+                    np.divide(costs, lowest, out=bounds)
                 for kind in closed:
                     bound = quadratic_fraction(
                         values,
@@ -222,28 +206,48 @@ class SensitivitySampler(RankedSampler):
                         value=means["loss"],
                         bend=means[kind],
                         gradient=gradient,
-                        radius=float(around.radius),
+                        radius=anchor.radius,
                     )
-                    np.fmin(bounds[chunk], bound, out=bounds[chunk])
+                    np.fmin(bounds, bound, out=bounds)
 
-        with one_blas_thread():
-            for_each_chunk(work, len(anchored), _chunk_rows(anchored), fixed=True)
-        return bounds, costs, lowest
+        for_each_chunk(work, len(anchored), _chunk_rows(anchored), fixed=True)
+        return both[0], both[1], lowest
 
     def _lows(self, anchored: AnchoredPoints) -> dict[str, float]:
         """Bound the mean loss over the ball from below, by each kind of continuity in use; 0 if none can."""
-        _, around = _around(anchored.take(slice(0, 1)))
+        around, anchor = _around(anchored.take(slice(0, 1))), anchored.anchor
         means, slope, lows = _frozen_means(anchored), 0.0, {"none": 0.0}
         with ignore_overflow():
             if around.products is not None:
-                gradient = anchored.anchor.frozen["sensitivity_gradient"]
-                slope = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
+                gradient = anchor.frozen["sensitivity_gradient"]
+                (slope,) = dual_norms(gradient.reshape(1, *anchor.theta.shape))
                 if anchored.loss.convex:
-                    lows["convex"] = float(means["loss"] - around.radius * slope)
-            for kind in _FROZEN:
-                if kind in around.constants and self.kind in ("auto", kind):
-                    lows[kind] = float(means["loss"] - around.rise(kind, means[kind], slope))
+                    lows["convex"] = means["loss"] - around.radius * slope
+            for kind in around.constants:
+                if self.kind in ("auto", kind):
+                    lows[kind] = means["loss"] - around.rise(kind, means[kind], slope)
         return lows
+
+
+@one_blas_thread()
+def _means(anchored: AnchoredPoints) -> dict[str, Array]:
+    """Average over the points, by weight, what the bounds are made from."""
+    theta = anchored.anchor.theta
+
+    def work(chunk: slice) -> tuple[Array, Array]:
+        part = anchored.take(chunk)
+        points, around, gradient = part.points, _around(part), np.zeros(())
+        columns = [part.losses, *(around.constants.get(kind, 0.0) for kind in _FROZEN)]
+        with ignore_overflow():
+            weighed = [weigh(column, points.weights) for column in columns]
+        if around.products is not None:
+            gradient = part.loss.gradient_sum(theta, points.X, points.y, points.weights).ravel()
+        return np.sum(weighed, axis=1), gradient
+
+    sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
+    total = anchored.points.total_weight
+    means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
+    return {"sensitivity": means, "sensitivity_gradient": gradient / total}
 
 
 def _frozen_means(anchored: AnchoredPoints) -> dict[str, float]:
@@ -252,15 +256,15 @@ def _frozen_means(anchored: AnchoredPoints) -> dict[str, float]:
     return means | ({"smooth": 0.0, "hessian": 0.0} if anchored.loss.convex else {})
 
 
-def _around(anchored: AnchoredPoints) -> tuple[Array, Neighbourhood]:
-    """Return the losses of points at the anchor, and what bounds them in its ball."""
+def _around(anchored: AnchoredPoints) -> Neighbourhood:
+    """Return what bounds the losses of points in the anchor's ball."""
     points = anchored.points
-    around = anchored.loss.neighbourhood(anchored.anchor.ball, points.X, points.y)
-    return np.asarray(anchored.losses, dtype=np.float64), around
+    around: Neighbourhood = anchored.loss.neighbourhood(anchored.anchor.ball, points.X, points.y)
+    return around
 
 
 def _chunk_rows(anchored: AnchoredPoints) -> int:
     """Choose how many rows to bound at once, by the bytes per row that a neighbourhood takes."""
     theta = anchored.anchor.theta
     one = anchored.loss.has_predictors and theta.ndim == 1
-    return rows_per_chunk(200 if one else 16 * int(theta.size))
+    return rows_per_chunk(200 if one else 16 * theta.size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,14 +17,14 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit
+from duramen.solvers.newton import GradientFit, NewtonFit, with_frame
 from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 # per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
-_SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
+_SHARES = 4.0 ** -np.arange(6)  # how much smooth losses differ from one with kinks
 _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 
 
@@ -77,7 +78,7 @@ class Run(NamedTuple):
 def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
     with ignore_overflow():
-        fit = fit_of(problem)
+        fit = fit_of(with_frame(problem))
         here = fit.evaluate(theta)
         history, little, status = [here.objective], 0, Status.MAX_ITER
         for n_iter in range(1, stopping.max_iter + 1):
@@ -127,31 +128,25 @@ def _without_rise(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
 def _is_unbounded(problem: Problem, here: Iterate, small: float) -> bool:
     """Return whether a small objective still falls as theta is doubled, as for separable classes."""
     is_small = 0 < here.objective <= small * problem.kept_weight
-    if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
-        return False
-    try:
-        return 0 < problem.at(2 * here.theta).objective < 0.9 * here.objective
-    except ValueError:  # so far out that predictors overflow
-        return False
+    with suppress(ValueError):  # so far out that predictors overflow
+        if is_small and problem.loss.has_predictors and not np.any(problem.ridge):
+            return 0 < problem.at(2 * here.theta).objective < 0.9 * here.objective
+    return False
 
 
 class SmoothedFit(Fit):
     """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
 
     needs = ("smoothed",)
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(replace(problem, frame=Coordinates.of(problem)))
-        self.level = 0
+    level = 0
 
     def refit(self, here: Iterate) -> Iterate:
         problem = self.problem
-        loss: Any = problem.loss
         mean = kept_sum(here.losses, here.kept) / problem.kept_weight
         kept = problem.points.with_parts(weights=here.kept)
         while mean > 0:
             share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
-            smooth = replace(problem, points=kept, z=0.0, loss=loss.smoothed(mean, share))
+            smooth = replace(problem, points=kept, z=0.0, loss=self.loss.smoothed(mean, share))
             # as closely as a loss that differs in part by this share deserves
             stopping = Stopping(_STEPS, _GAIN * share, patience=_STEPS)
             there = self.evaluate(alternate(smooth, here.theta, stopping).theta)

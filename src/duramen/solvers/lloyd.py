@@ -7,7 +7,6 @@ computed from the differences themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from operator import add
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.losses.base import ignore_overflow, lengths
+from duramen.losses.base import lengths
 from duramen.losses.centres import (
     FEW_COLUMNS,
     least_two,
@@ -38,19 +37,11 @@ class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
     needs: ClassVar[tuple[str, ...]] = ("n_centres", "inside", "costs")
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.loss: Any = problem.loss
-        self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
+    numbers: Array  # of the centre that owns each point
 
     def evaluate(self, theta: Array) -> Iterate:
-        return self.problem.at(theta, self.losses(theta))
-
-    def losses(self, theta: Array) -> Array:
-        """Compute the loss of every point, and remember which centre owns it."""
         values, self.numbers = self.loss.values_and_cache(theta, self.problem.X)
-        return values
+        return self.problem.at(theta, values)
 
     def refit(self, here: Iterate) -> Iterate:
         centres = here.theta.reshape(-1, self.problem.points.n_columns)
@@ -77,19 +68,19 @@ class DistanceFit(MeanFit):
     """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
 
     needs = (*MeanFit.needs, "height", "pull")
+    squared: Array  # distance of each point to its centre
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.nearest = NearestCentres(problem.X)
         self.numbers = self.nearest.numbers
-        self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
-        self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
+        self.kink = self.loss.pull(np.array([1e-200])).item() * 1e-100
 
-    def losses(self, theta: Array) -> Array:
+    def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
         self.squared = self.nearest.squared()
-        return self.loss.height(self.squared)
+        return self.problem.at(theta, self.loss.height(self.squared))
 
     def means(self, centres: Array, kept: Array) -> tuple[Array, Array]:
         """Compute weighted means where a point under or beside a centre may hold it back.
@@ -101,7 +92,7 @@ class DistanceFit(MeanFit):
         if self.kink < 1e-50:
             return super().means(centres, pulls)
         distances = np.sqrt(self.squared)
-        scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
+        scale = kept_sum(distances, kept) / self.problem.kept_weight
         weight, steps = self._steps(centres, kept, pulls, distances <= _BESIDE * scale)
         held = ~steps.any(axis=1)
         if held.any():
@@ -117,7 +108,7 @@ class DistanceFit(MeanFit):
         hold = self.kink * np.bincount(self.numbers, kept * under, minlength=len(centres))
         mass, total = cluster_sums(self.problem.X, None, self.numbers, np.where(under, 0.0, pulls), centres)
         pull = np.linalg.norm(total, axis=1)
-        part = 1 - np.divide(hold, pull, out=np.ones_like(pull), where=pull > hold)
+        part = np.where(pull > hold, 1 - hold / pull, 0.0)
         return mass + hold, part[:, None] * total / _positive(mass)
 
 
@@ -142,8 +133,8 @@ def cluster_sums(
         gaps = _block(X, chunk if rows is None else rows[chunk]) - origins.take(owners, axis=0)
         gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
         total = sum_by_centre(gaps, owners, parts, k)
-        columns = (parts * row_products(gaps, gaps), np.sign(parts)) if costs else ()
-        mass, *more = (np.bincount(owners, column, minlength=k) for column in (parts, *columns))
+        columns = [parts, parts * row_products(gaps, gaps), np.sign(parts)] if costs else [parts]
+        mass, *more = (np.bincount(owners, column, minlength=k) for column in columns)
         return mass, total, *more
 
     return sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
@@ -152,13 +143,13 @@ def cluster_sums(
 class KMeansFit(DistanceFit):
     """Means of the kept points of each cluster, whose sums are corrected for the rows that changed."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
-        # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
-        self.sums: tuple[Array, ...] = ()
-        self.origins = self.owners = self.counted = np.empty(0)
-        self.level = np.inf  # of squared distances, above which the weight was about 2 z
+    # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
+    sums: tuple[Array, ...]
+    origins: Array
+    owners: Any = -1
+    counted: Any = -1.0
+    corrections = 0  # since the sums were computed from scratch
+    level = np.inf  # of squared distances, above which the weight was about 2 z
 
     def evaluate(self, theta: Array) -> Iterate:
         self.nearest.move(theta)
@@ -169,9 +160,9 @@ class KMeansFit(DistanceFit):
         self._update(theta, kept)
         cost, terms = self._cost(theta)
         if cost * _CANCELLED < terms:
-            self._sum_all(theta, kept)
+            self._update(theta, kept, exact=True)
             cost, _ = self._cost(theta)
-        return Iterate(theta, np.empty(0), kept, max(cost, 0.0))
+        return Iterate(theta, np.empty(0), kept, max(float(cost), 0.0))
 
     def refit(self, here: Iterate) -> Iterate:
         mass, total, _, counts = self.sums
@@ -185,43 +176,35 @@ class KMeansFit(DistanceFit):
         points, z = self.problem.points, self.problem.z
         rows, squared = self.nearest.beyond(self.level)
         weights = points.weights.take(rows)
-        if z < weights.sum():
-            return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
-        squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
-        rows, left = set_aside(squared, points.weights, twice, points.ids)
-        squared, weights = squared[rows], points.weights[rows]
-        self.level = squared[left < weights].min()
-        return rows, kept_unchecked(squared, weights, z, points.ids[rows])
+        if not z < weights.sum():
+            squared, twice = self.nearest.squared(), min(2 * z, (z + points.total_weight) / 2)
+            rows, left = set_aside(squared, points.weights, twice, points.ids)
+            squared, weights = squared[rows], points.weights[rows]
+            self.level = squared[left < weights].min()
+        return rows, kept_unchecked(squared, weights, z, points.ids.take(rows))
 
-    def _update(self, centres: Array, kept: Array) -> None:
-        """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
-        if self.corrections < _CORRECTIONS:
-            rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
-            if rows.size <= len(kept) // 8:
-                return self._correct(rows, kept)
-        return self._sum_all(centres, kept)
-
-    def _correct(self, rows: Array, kept: Array) -> None:
-        """Take rows out of the clusters that they were in, and add them to those they are in."""
-        clusters = np.concatenate((self.owners.take(rows), self.numbers.take(rows)))
-        weights = np.concatenate((-self.counted.take(rows), kept.take(rows)))
-        parts = cluster_sums(self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True)
-        self.sums = tuple(map(add, self.sums, parts))
-        self.owners[rows] = self.numbers.take(rows)
+    def _update(self, centres: Array, kept: Array, *, exact: bool = False) -> None:
+        """Correct the sums for the rows that changed; if many did, or if ``exact``, compute them again."""
+        rows = ((self.owners != self.numbers) | (self.counted != kept)).nonzero()[0]
+        if exact or self.corrections == _CORRECTIONS or len(rows) > len(kept) // 8:
+            self.origins, self.owners, self.corrections = centres, self.numbers.copy(), 0
+            self.sums = cluster_sums(self.problem.X, None, self.owners, kept, centres, costs=True)
+        else:  # take them out of the clusters that they were in, and add them to those they are in
+            clusters = np.concatenate((self.owners.take(rows), self.numbers.take(rows)))
+            weights = np.concatenate((-self.counted.take(rows), kept.take(rows)))
+            parts = cluster_sums(
+                self.problem.X, np.tile(rows, 2), clusters, weights, self.origins, costs=True
+            )
+            self.sums = tuple(map(add, self.sums, parts))
+            self.owners[rows] = self.numbers.take(rows)
+            self.corrections += 1
         self.counted = kept
-        self.corrections += 1
-
-    def _sum_all(self, centres: Array, kept: Array) -> None:
-        self.origins, self.corrections = centres, 0
-        self.owners, self.counted = self.numbers.copy(), kept
-        self.sums = cluster_sums(self.problem.X, None, self.owners, kept, centres, costs=True)
 
     def _cost(self, centres: Array) -> tuple[float, float]:
         """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""
         mass, total, squares, _ = self.sums
         gaps = centres - self.origins
-        own, shift = float(squares.sum()), float(mass @ row_products(gaps, gaps))
-        cross = 2 * float((gaps * total).sum())
+        own, cross, shift = squares.sum(), 2 * (gaps * total).sum(), mass @ row_products(gaps, gaps)
         return own - cross + shift, own + abs(cross) + shift
 
 
@@ -233,23 +216,23 @@ class NearestCentres:
     while ``slack > moved[numbers] + travelled``. The entries of a row stay as they are while it is skipped.
     """
 
+    centres: Any = None
+    moved: Any = 0.0  # how far each centre has moved, step by step
+    travelled = 0.0  # the longest of each step's moves, added up
+
     def __init__(self, X: Array) -> None:
         self.X = X
         self.numbers = np.zeros(len(X), dtype=np.intp)
         self.reach, self.slack = np.zeros(len(X)), np.full(len(X), -np.inf)
-        self.centres = np.empty((0, X.shape[1]))
-        self.moved: Any = 0.0  # how far each centre has moved, step by step
-        self.travelled = 0.0  # the longest of each step's moves, added up
 
     def move(self, centres: Array) -> None:
         """Move the centres (k, d) to new places."""
-        before = self.centres if len(self.centres) else centres
+        before = centres if self.centres is None else self.centres
         self.centres = centres.copy()
         steps = lengths(centres - before) * (1 + _SAFE)
         self.moved = self.moved + steps
-        self.travelled += float(steps.max())
-        limits = self.moved + self.travelled
-        self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
+        self.travelled += steps.max()
+        self._settle(self._rows_where(np.less_equal, self.slack, self.moved + self.travelled))
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
@@ -259,26 +242,24 @@ class NearestCentres:
             which = chunk if rows is None else rows[chunk]
             squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
 
-        with ignore_overflow():
-            for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
+        for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
         return squared
 
     def beyond(self, level: float) -> tuple[Array, Array]:
         """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
-        least = float(np.sqrt(level)) * (1 - _SAFE)
-        rows = self._rows_where(lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at]))
+        rows = self._rows_where(np.greater_equal, self.reach, np.sqrt(level) * (1 - _SAFE) - self.moved)
         squared = self.squared(rows)
         far = squared >= level
         return rows[far], squared[far]
 
-    def _rows_where(self, test: Callable[[slice], Array]) -> Array:
+    def _rows_where(self, compare: np.ufunc, bounds: Array, limits: Array) -> Array:
+        """Find the rows whose bounds compare so with the limits of their centres."""
         passed = np.empty(len(self.X), dtype=bool)
 
         def work(chunk: slice) -> None:
-            passed[chunk] = test(chunk)
+            compare(bounds[chunk], limits.take(self.numbers[chunk]), out=passed[chunk])
 
-        with ignore_overflow():
-            for_each_chunk(work, len(passed))
+        for_each_chunk(work, len(passed))
         return passed.nonzero()[0]
 
     def _settle(self, rows: Array) -> None:
@@ -292,15 +273,13 @@ class NearestCentres:
             self.numbers[which], self.reach[which] = numbers, reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
-        calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # else there are no products
-        with calm, ignore_overflow():
+        with one_blas_thread() if d > FEW_COLUMNS else nullcontext():  # in few columns, there are no products
             for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
 
 
 def _block(X: Array, which: Any) -> Array:
     """Return rows of X, a slice or their numbers, in double precision."""
-    block = X[which] if isinstance(which, slice) else take_rows(X, which)
-    return np.require(block, dtype=np.float64, requirements=["C", "A"])
+    return np.require(take_rows(X, which), dtype=np.float64, requirements=["C", "A"])
 
 
 def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:

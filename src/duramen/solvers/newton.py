@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, cast
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dposv
 from scipy.optimize import minimize
 
-from duramen.arrays import Array, Rows, take_rows, to_dense
+from duramen.arrays import Array, Rows, append_ones, take_rows, to_dense
 from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.trimming import Fit, Iterate, Problem
+from duramen.trimming import Fit, Iterate, Problem, weigh
 
 _ROWS = 1000  # on which coordinates are measured
 _NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
@@ -35,18 +38,6 @@ class Coordinates(NamedTuple):
     middle: Any
     units: Any
 
-    @classmethod
-    def of(cls, problem: Problem) -> Coordinates:
-        """Return the coordinates that a problem comes with, or else measure them."""
-        loss: Any = problem.loss
-        if problem.frame is not None:
-            return cast("Coordinates", problem.frame)
-        if not loss.has_predictors:
-            return cls(0.0, 1.0)
-        share = problem.z / problem.points.total_weight
-        middle, spread = _measure_columns(problem.X, problem.points.weights, share)
-        return cls(middle, 1 / np.append(spread, 1.0)) if loss.fit_intercept else cls(0.0, 1 / spread)
-
     def from_theta(self, theta: Array, sign: int = 1) -> Array:
         """Convert theta = (w, b) to (w, b')."""
         shifted = theta.copy()
@@ -66,36 +57,47 @@ class Coordinates(NamedTuple):
         return converted
 
 
-def _measure_columns(X: Rows, weights: Array, share: float) -> tuple[Array, Array]:
+def with_frame(problem: Problem) -> Problem:
+    """Return a problem with the coordinates that it comes with, or else measure them."""
+    loss: Any = problem.loss
+    if problem.frame is not None:
+        return problem
+    frame = Coordinates(0.0, 1.0)
+    if loss.has_predictors:
+        middle, spread = _measure_columns(problem)
+        units = np.append(1 / spread, [1.0] * loss.fit_intercept)
+        frame = Coordinates(middle if loss.fit_intercept else 0.0, units)
+    return replace(problem, frame=frame)
+
+
+def _measure_columns(problem: Problem) -> tuple[Array, Array]:
     """Measure middle and spread on a thousand rows, evenly spaced by weight.
 
-    The middle is the median; the spread is the root mean square distance from it, without the ``share`` of
-    values that lie farthest. A column that is constant except for those has the spread of all its values;
-    one that is entirely constant has the size of its value, or 1. The middle of sparse columns is zero: most
-    of their values are, and must remain so.
+    The middle is the median; the spread is the root mean square distance from it, without the share of values
+    that lie farthest, as large as that of the outliers. A column that is constant except for those has the
+    spread of all its values; one that is entirely constant has the size of its value, or 1. The middle of
+    sparse columns is zero: most of their values are, and must remain so.
     """
-    steps = np.cumsum(weights)
+    X, steps = problem.X, np.cumsum(problem.points.weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
-    far_rows, middle = round(_ROWS * share), np.zeros(X.shape[1])
+    far_rows, middle = round(_ROWS * (problem.z / problem.points.total_weight)), np.zeros(X.shape[1])
     with ignore_overflow():
         if sparse.issparse(X):
             inner = X[rows].astype(np.float64).tocsc()
             every = inner.power(2).mean(axis=0)
-            columns = np.repeat(np.arange(len(every)), np.diff(inner.indptr))
+            columns = inner.tocoo().col
             order = np.lexsort((-np.abs(inner.data), columns))
             inner.data[order[np.arange(len(order)) - inner.indptr[columns] < far_rows]] = 0.0
             near = inner.power(2).mean(axis=0)
-            varied = near - inner.mean(axis=0) ** 2
+            candidates = every, near, near - inner.mean(axis=0) ** 2
         else:
             values = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
             values.sort(axis=1)
-            middle = values[:, _ROWS // 2].copy()
-            far = np.square(np.subtract(values, middle[:, None], out=values), out=values)
-            far.sort(axis=1)
-            near, every = far[:, : max(1, _ROWS - far_rows)].mean(axis=1), far.mean(axis=1)
-            varied = near
+            middle = values[:, _ROWS // 2]
+            far = np.sort((values - middle[:, None]) ** 2, axis=1)
+            candidates = middle**2, far.mean(axis=1), far[:, : max(1, _ROWS - far_rows)].mean(axis=1)
         spread = np.ones(len(middle))
-        for candidate in (middle**2, every, near, varied):
+        for candidate in candidates:
             spread = np.where((candidate > 0) & np.isfinite(candidate), candidate, spread)
         return middle, np.sqrt(spread)
 
@@ -104,8 +106,7 @@ class GradientFit(Fit):
     """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
 
     def refit(self, here: Iterate) -> Iterate:
-        problem, total = self.problem, self.problem.kept_weight
-        frame = Coordinates.of(problem)
+        problem, frame, total = self.problem, self.problem.frame, self.problem.kept_weight
 
         def move(step: Array) -> Array:
             return here.theta + frame.to_theta(step.reshape(here.theta.shape) * frame.units)
@@ -113,34 +114,26 @@ class GradientFit(Fit):
         def objective(step: Array) -> tuple[float, Array]:
             theta = move(step)
             value = problem.at(theta, kept=here.kept).objective
-            slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
+            slope = self.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
             return value / total, (frame.gradient(slope) * frame.units).ravel() / total
 
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-11, "gtol": 1e-10}
-        no_step = np.zeros(here.theta.size)
-        found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
-        self.sure = found.nit < _STEPS and found.nfev < 2 * _STEPS
+        found = minimize(objective, np.zeros(here.theta.size), jac=True, method="L-BFGS-B", options=options)
+        self.sure = found.status != 1  # the limits were not reached
         return self.evaluate(move(found.x)) if found.fun * total < here.objective else here
 
 
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
-    needs: ClassVar[tuple[str, ...]] = (
-        "fit_intercept",
-        "max_curvature",
-        "encode_labels",
-        "slope",
-        "curvature",
-    )
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "curvature")
+    damping = 0.0
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.loss: Any = problem.loss
-        self.frame = Coordinates.of(problem)
+        self.frame = problem.frame
         self.ridge = problem.ridge + problem.zero()
         self.units = (self.frame.units + problem.zero()).ravel()
-        self.damping = 0.0
         n, p = len(problem.points), self.ridge.shape[-1]
         self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
@@ -152,33 +145,19 @@ class NewtonFit(Fit):
             return theta.size <= _SOFTMAX
         return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
-    def hessian(self, block: Rows, bends: Array, kept: Array) -> Array:
-        """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
-        if bends.ndim == 1:
-            scaled = _scale_rows(block, np.sqrt(_weigh(bends, kept)))
-            return to_dense(scaled.T @ scaled)
-        k, p = bends.shape[1], block.shape[1]
-        hessian = np.empty((k, p, k, p))
-        for one in range(k):
-            for two in range(one + 1):
-                part = to_dense(block.T @ _scale_rows(block, _weigh(bends[:, one, two], kept)))
-                hessian[one, :, two], hessian[two, :, one] = part, part.T
-        return hessian.reshape(k * p, k * p)
-
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q), predictor by predictor, and the sizes of all slopes."""
         inside = self.frame.from_theta(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self.only_chunk or self._part(chunk)
             with ignore_overflow():
+                block, labels = self.only_chunk or self._part(chunk)
                 m = block @ inside.T
-                pull = _weigh(self.loss.slope(m, labels).T, kept[chunk])
-                hessian = self.hessian(block, self.loss.curvature(m, labels), kept[chunk])
-                return (block.T @ pull.T).T.ravel(), hessian, float(np.abs(pull).sum())
+                pull = weigh(self.loss.slope(m, labels).T, kept[chunk])
+                hessian = _sum_hessians(block, self.loss.curvature(m, labels), kept[chunk])
+                return (block.T @ pull.T).T.ravel(), hessian, np.abs(pull).sum()
 
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
+        return sum_over_chunks(work, len(kept), self.chunk_rows)
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Iterate:
@@ -193,46 +172,38 @@ class NewtonFit(Fit):
                 theta = here.theta + self.frame.to_theta(move.reshape(here.theta.shape))
                 if np.array_equal(theta, here.theta):
                     break
-                losses = self._try_values(theta)
-                gain = here.objective - self.problem.at(theta, losses, here.kept).objective
+                gain = -np.inf
+                with suppress(ValueError):  # so far out that predictors overflow
+                    there = self.problem.at(theta, kept=here.kept)
+                    gain = here.objective - there.objective
                 promised = float(-(slope @ move) - move @ bend @ move / 2)
                 if gain > 0 and gain >= 1e-4 * promised:
                     self.sure = self.damping == 0 and gain >= 0.1 * promised
                     if gain > 0.5 * promised:
                         self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
-                    return self.problem.at(theta, losses)
+                    return self.problem.at(theta, there.losses)
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here
 
     def _part(self, chunk: slice) -> tuple[Rows, Array]:
         """Return the rows of a chunk, less the middle and with a column of ones; and the labels."""
-        X, y = self.problem.X[chunk], self.problem.y
-        assert y is not None
-        labels = self.loss.encode_labels(y[chunk], np.float64)
-        ones = np.ones((X.shape[0], int(self.loss.fit_intercept)))
-        if sparse.issparse(X):
-            return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr"), labels
-        with ignore_overflow():
-            return np.hstack([X - self.frame.middle, ones]), labels
-
-    def _try_values(self, theta: Array) -> Array:
-        """Compute the losses, infinite where a step went so far that predictors overflow."""
-        try:
-            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
-        except ValueError:
-            return np.full(len(self.problem.points), np.inf)
+        X, y = self.problem.X[chunk], np.asarray(self.problem.y)[chunk]
+        rows = X.astype(np.float64, copy=False) if sparse.issparse(X) else X - self.frame.middle
+        return append_ones(rows, self.loss.fit_intercept), self.loss.encode_labels(y, np.float64)
 
 
-def _weigh(values: Array, kept: Array) -> Array:
-    """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
-    return np.where(kept > 0, kept * values, 0.0)
-
-
-def _scale_rows(block: Rows, factors: Array) -> Rows:
-    if sparse.issparse(block):
-        return sparse.csr_array(block.multiply(factors[:, None]))
-    return block * factors[:, None]
+def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:
+    """Sum the Hessian in the parameters over rows, with a product for each pair of predictors."""
+    if bends.ndim == 1:
+        scaled = block * np.sqrt(weigh(bends, kept))[:, None]
+        return to_dense(scaled.T @ scaled)
+    k, p = bends.shape[1], block.shape[1]
+    hessian = np.empty((k, p, k, p))
+    for one, two in combinations_with_replacement(range(k), 2):
+        part = to_dense(block.T @ (block * weigh(bends[:, one, two], kept)[:, None]))
+        hessian[one, :, two], hessian[two, :, one] = part, part.T
+    return hessian.reshape(k * p, k * p)
 
 
 def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array | None:
@@ -252,10 +223,8 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
         scaled += np.diag(damping * np.where(flat | ~flat.any(), 1.0, 1e-6))
     # LAPACK itself: SciPy's wrappers take longer than the solution
     factor, answer, failed = dposv(scaled, right, lower=1)
-    if not failed and factor.diagonal().min() ** 2 > (0.0 if damping else _SOLID):
-        return units * answer
-    if damping:
-        return None
+    if damping or (not failed and factor.diagonal().min() ** 2 > _SOLID):
+        return None if failed else units * answer
     sizes, directions = linalg.eigh(scaled)
     along = directions.T @ right
     least = _ROUNDING * max(1.0, sizes[-1])

@@ -15,7 +15,7 @@ from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate
-from duramen.solvers.newton import Coordinates
+from duramen.solvers.newton import with_frame
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import Problem, problem_of
 
@@ -61,9 +61,8 @@ class Solution:
     n_points: int
     total_weight: float
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Solution, tuple(vars(self).values())  # so that a copy is read-only too
 
     def __post_init__(self) -> None:
         for array in (self.theta, self.outliers, self.aside, self.history, self.start_objectives):
@@ -85,14 +84,13 @@ class Solution:
         return float(self.aside.sum())
 
     def __repr__(self) -> str:
-        kept = self.total_weight - self.n_outliers
-        mean = f" ({(self.objective - self.penalty) / kept:.6g} per unit of kept weight)"
+        mean = (self.objective - self.penalty) / (self.total_weight - self.n_outliers)
         penalty = f", {self.penalty:.4g} of it the penalty" if self.penalty else ""
         starts = f", best of {len(self.start_objectives)} starts" if len(self.start_objectives) > 1 else ""
         verdict = "converged" if self.converged else "NOT CONVERGED"
         return (
             f"Solution: {self.loss!r} on {self.n_points:,} points, theta {self.theta.shape}\n"
-            f"  objective {self.objective:,.6g}{mean}{penalty}\n"
+            f"  objective {self.objective:,.6g} ({mean:.6g} per unit of kept weight){penalty}\n"
             f"  {len(self.outliers):,} points set aside, weight {self.n_outliers:,.6g} of "
             f"{self.total_weight:,.6g}\n"
             f"  {verdict} after {self.n_iter} iterations{starts}: {self.status.value}"
@@ -231,8 +229,8 @@ def solve_quietly(
     init = check_init(problem, init)
     rngs = spawn(generator(random_state), n_starts)
     moved_on = moved_on and problem.loss.parameter_shape(problem.points.n_columns) is not None
-    damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
-    problem = replace(problem, frame=Coordinates.of(problem))
+    damped = anchor is not None and problem.z > 0 and isinstance(init, str)  # "zero"
+    problem = with_frame(problem)
     runs: list[Run] = []
 
     def starts() -> Iterator[Array]:
@@ -247,12 +245,10 @@ def solve_quietly(
 
     with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
         for theta in starts():
-            runs.append(alternate(problem, theta, Stopping(max_iter, float(tol), report, len(runs))))
+            runs.append(alternate(problem, theta, Stopping(max_iter, tol, report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
-    best = _best(runs)
-    _refuse_overflow(problem, best)
-    return _solution(problem, best, np.array([run.objective for run in runs]))
+    return _solution(problem, _best(runs), np.array([run.objective for run in runs]))
 
 
 def _unpack(
@@ -272,18 +268,18 @@ def _unpack(
     anchor = None
     if init is None:
         last = getattr(source, "solution", None)
-        anchor = None if core.anchor is None else core.anchor.theta
+        anchor = getattr(core.anchor, "theta", None)
         if last is not None:
             init = last.theta
-        elif core.loss.has_predictors:
-            init = None if anchor is None else "zero"
+        elif core.loss.has_predictors and anchor is not None:
+            init = "zero"
         else:
             init, anchor = anchor, None
     return core.points, core.loss, n_outliers, init, anchor
 
 
 def _best(runs: list[Run]) -> Run:
-    return min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
+    return min(runs, key=lambda run: np.nan_to_num(run.objective, nan=np.inf))
 
 
 def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
@@ -291,19 +287,6 @@ def _is_clearly_better(problem: Problem, theta: Array, best: Run) -> bool:
     fitted = best.objective - problem.penalty(best.theta)
     with ignore_overflow():
         return replace(problem, ridge=0.0).at(theta).objective < CLEARLY * fitted
-
-
-def _refuse_overflow(problem: Problem, run: Run) -> None:
-    """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any() or not problem.loss.has_predictors:
-        return
-    with ignore_overflow():
-        rows = problem.X[problem.at(run.theta).kept > 0].astype(np.float64)
-        overflows = not np.isfinite((rows**2).sum())
-    if overflows:
-        raise ValueError(
-            "the squares of the rows overflow float64, so no step can be taken; scale the columns"
-        )
 
 
 def warn_of(
@@ -341,6 +324,13 @@ def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "
             f"{points.X.dtype}; scale them down, or pass float64"
         )
+    if problem.loss.has_predictors and len(run.history) == 1 and not run.theta.any():
+        with ignore_overflow():
+            size = (points.X[kept > 0].astype(np.float64) ** 2).sum()
+        if not np.isfinite(size):
+            raise ValueError(
+                "the squares of the rows overflow float64, so no step can be taken; scale the columns"
+            )
     touched = np.flatnonzero(kept < points.weights)
     touched = touched[np.lexsort((-points.ids[touched], -losses[touched]))]  # the largest loss first
     # running sums differ from this one by rounding: no entry lies below the last

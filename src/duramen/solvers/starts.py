@@ -25,7 +25,7 @@ from duramen.losses.centres import least_two
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate
-from duramen.solvers.newton import Coordinates
+from duramen.solvers.newton import with_frame
 from duramen.trimming import Problem, kept_sum, kept_weights, problem_of, trimmed_sum
 
 CLEARLY = 0.98  # of the objective from zero
@@ -49,18 +49,14 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
     is never missing.
     """
     points, share = problem.points, size / problem.points.total_weight
-    classes = np.zeros(len(points), dtype=bool)
-    if problem.loss.classifies:
-        assert problem.y is not None
-        classes = problem.y > 0
-    drawn = []
+    labels: Any = problem.y if problem.loss.classifies else np.zeros(len(points))
+    classes, drawn = labels > 0, []
     for stratum in filter(len, (np.flatnonzero(classes), np.flatnonzero(~classes))):
         weights = points.weights[stratum]
-        n = max(1, round(share * float(weights.sum())))
-        if (weights == weights[0]).all():
-            drawn.append(stratum[rng.integers(stratum.size, size=n)])
-        else:
-            drawn.append(stratum[draw_rows(np.cumsum(weights), n, rng)])
+        n = max(1, round(share * weights.sum()))
+        alike = (weights == weights[0]).all()
+        places = rng.integers(len(stratum), size=n) if alike else draw_rows(np.cumsum(weights), n, rng)
+        drawn.append(stratum[places])
     rows, counts = np.unique(np.concatenate(drawn), return_counts=True)
     part = points.take_unchecked(rows, counts.astype(np.float64))
     # neither all points nor a whole class must be set aside
@@ -71,7 +67,7 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
 def _aside(problem: Problem, size: float) -> float:
     """Compute the weight to set aside in a sample: its share, and two standard deviations."""
     z = problem.z * size / problem.points.total_weight
-    return float(z + 2 * z**0.5)
+    return z + 2 * z**0.5
 
 
 class Effort(NamedTuple):
@@ -94,9 +90,9 @@ QUICK = Effort(48, math.log(0.01), 1, 1.0, Stopping(max_iter=4, tol=3e-3))
 def search(part: Problem, rng: np.random.Generator, effort: Effort) -> tuple[Run, Run, Run]:
     """Solve a sample from zero, from its middle, and from subsets.
 
-    Return the run from zero, the best, and the best from a subset, if there are any. All fits are shrunk a
-    little towards zero: a sample has only a few rows of each rare kind, and a start that fits those
-    perfectly, or sets them aside, stays stuck there on the full data.
+    Return the run from zero, the best if it is clearly better, or else that one, and the best from a subset,
+    if there are any. All fits are shrunk a little towards zero: a sample has only a few rows of each rare
+    kind, and a start that fits those perfectly, or sets them aside, stays stuck there on the full data.
     """
     part = _shrink(part)
     from_zero = alternate(part, part.zero(), effort.stopping)
@@ -109,7 +105,9 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> tuple[Run
         if run.objective < effort.near * from_zero.objective:
             run = alternate(part, run.theta, effort.stopping)
         runs.append(run)
-    return from_zero, min(runs, key=_objective), min(runs[len(middles) :] or runs, key=_objective)
+    best = min(runs, key=_objective)
+    best = best if best.objective < CLEARLY * from_zero.objective else from_zero
+    return from_zero, best, min(runs[len(middles) :] or runs, key=_objective)
 
 
 def damped_start(problem: Problem) -> Array:
@@ -125,12 +123,12 @@ def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
     """
     points, X, units = part.points, part.X, part.frame.units[: part.points.n_columns]
     with ignore_overflow():
-        gaps = X.multiply(units) if sparse.issparse(X) else (X - part.frame.middle) * units
-        far = np.asarray((gaps**2).sum(axis=1))
+        gaps = (X if sparse.issparse(X) else X - part.frame.middle) * units
+        far = (gaps**2).sum(axis=1)
         half = kept_weights(far, points.weights, points.total_weight / 2, points.ids)
         usual = far[half > 0].max()
         usual = usual if usual > 0 else far[far > 0].min(initial=np.inf)
-        return half, points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
+        return half, points.weights * np.fmin(usual / far, 1.0)
 
 
 def _fit_weights(part: Problem, weights: Array, rows: Array | None = None) -> Array:
@@ -159,14 +157,14 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
 def _shrink(part: Problem) -> Problem:
     """Add a ridge in units of each column's spread, also for columns that are constant in the sample only."""
     loss: Any = part.loss
+    part = with_frame(part)
     labels = loss.encode_labels(part.y, np.float64)
     bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
-    curvature = float(part.points.weights @ bends.reshape(len(labels), -1)[:, 0])
-    frame = Coordinates.of(part)
-    ridge = _SHRINKAGE * curvature / frame.units**2
+    curvature = part.points.weights @ bends.reshape(len(labels), -1)[:, 0]
+    ridge = _SHRINKAGE * curvature / part.frame.units**2
     if loss.fit_intercept:
         ridge[-1] = 0.0
-    return replace(part, ridge=part.ridge + ridge, frame=frame)
+    return replace(part, ridge=part.ridge + ridge)
 
 
 class Seeding:
@@ -179,8 +177,7 @@ class Seeding:
 
     def random(self) -> Array:
         """Draw k points by their weight."""
-        rows = draw_distinct_rows(self.weights, self.k, self.rng)
-        return self._centres_at(np.resize(rows, self.k))
+        return self._centres_at(np.resize(draw_distinct_rows(self.weights, self.k, self.rng), self.k))
 
     def plus_plus(self) -> Array:
         """Seed by k-means++, without regard to outliers: each centre is a point drawn by its cost so far."""
@@ -190,18 +187,17 @@ class Seeding:
         """Seed by k-means++ with costs capped at guesses of the optimum over z, and choose the best."""
         if self.problem.z == 0:
             return self.plus_plus()
-        first = self._costs(self._draw(np.ones(len(self.weights)), 1))[0]
+        first = self._costs(self._draw(1.0, 1))[0]
         caps = self._trimmed_sum(first) * _GUESSES / self.problem.z
         tried = [self._grow(cap) for _ in range(rounds) for cap in caps]
-        scores = [self._trimmed_sum(least) for _, least in tried]
-        return tried[int(np.argmin(scores))][0]
+        return min(tried, key=lambda grown: self._trimmed_sum(grown[1]))[0]
 
     def local_search(self) -> Array:
         """Swap centres of the thresholded seeding for points, if that lowers the trimmed cost."""
         problem, shape = self.problem, self.problem.zero().shape
         run = alternate(problem, self.thresholded().reshape(shape), Stopping())
         cheapest = None
-        for _ in range(min(max(_SWAPS, 2 * self.k), 3 * _SWAPS)):
+        for _ in range(np.clip(2 * self.k, _SWAPS, 3 * _SWAPS)):
             swapped = run.theta.reshape(self.k, -1).copy()
             cheapest = cheapest or least_two(self._costs(swapped))
             cap = run.objective / max(problem.z, 1.0)
@@ -214,12 +210,12 @@ class Seeding:
 
     def _grow(self, cap: float) -> tuple[Array, Array]:
         """Add centres, each the best of a few points drawn by their capped cost; also return all costs."""
-        centres = self._draw(np.ones(len(self.weights)), 1)
+        centres = self._draw(1.0, 1)
         least = self._costs(centres)[0]
         while len(centres) < self.k:
             candidates = self._draw(np.minimum(least, cap), 2 + int(np.log(self.k)))
             left = np.minimum(self._costs(candidates), least)
-            chosen = int(np.argmin(np.minimum(left, cap) @ self.weights))
+            chosen = np.argmin(np.minimum(left, cap) @ self.weights)
             centres, least = np.vstack([centres, candidates[chosen]]), left[chosen]
         return centres, least
 
@@ -243,7 +239,7 @@ class Seeding:
             for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
         return costs
 
-    def _draw(self, costs: Array, n: int) -> Array:
+    def _draw(self, costs: Any, n: int) -> Array:
         """Draw points by weight times cost, as centres; by weight alone if all costs are zero."""
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
@@ -289,17 +285,17 @@ def check_init(problem: Problem, init: Any) -> Any:
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
     """Choose where start ``number`` begins, for an init that :func:`check_init` returned."""
-    loss, name = problem.loss, init if isinstance(init, str) else None
-    is_given = init is not None and name is None
-    if is_given and number == 0:
-        return init.copy()
+    loss = problem.loss
+    name, given = (init, None) if isinstance(init, str) else (None, init)
+    if given is not None and number == 0:
+        return given.copy()
     if loss.has_centres:
         if name in ("k-means++", "random"):
             return seed(name, problem, rng)
         part = _part(problem, max(5000, 100 * loss.n_centres), rng)
         return alternate(part, seed(name or "local-search", part, rng), Stopping()).theta
     if not loss.has_predictors:
-        about = init if is_given else problem.zero()
+        about = problem.zero() if given is None else given
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
     if problem.z == 0 or (number == 0 and name == "zero"):
         return problem.zero()  # without outliers a single minimum, and Newton steps work best from zero
@@ -307,7 +303,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     from_zero, best, other = search(part, rng, THOROUGH)
     if number > 0 or name is not None:
         return other.theta
-    return best.theta if best.objective < CLEARLY * from_zero.objective else problem.zero()
+    return problem.zero() if best is from_zero else best.theta
 
 
 def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
@@ -366,8 +362,7 @@ def find_anchor(
     found = [_rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=partial(_score, problem, samples))
     radius = max(distance(theta, match_centres(loss, other, theta)) for other in found)
-    ids = np.unique(np.concatenate([part.points.ids for part in samples]))
-    return Anchor(theta, radius, ids)
+    return Anchor(theta, radius, np.unique(np.concatenate([part.points.ids for part in samples])))
 
 
 def _score(problem: Problem, samples: list[Problem], theta: Array) -> float:
@@ -379,13 +374,14 @@ def _score(problem: Problem, samples: list[Problem], theta: Array) -> float:
 
 def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     """Solve a sample roughly, in little time."""
-    if init is None and part.loss.has_predictors:
-        from_zero, best, _ = search(part, rng, QUICK)
-        return (best if best.objective < CLEARLY * from_zero.objective else from_zero).theta
-    if init is None and part.loss.has_centres:
-        centres = Seeding(part, rng).thresholded(_ROUNDS)
-        return alternate(part, centres.reshape(part.zero().shape), Stopping()).theta
-    return alternate(part, part.zero() if init is None else init, Stopping(max_iter=30)).theta
+    stopping = Stopping(max_iter=30)
+    if init is None:
+        if part.loss.has_predictors:
+            return search(part, rng, QUICK)[1].theta
+        init = part.zero()
+        if part.loss.has_centres:
+            init, stopping = Seeding(part, rng).thresholded(_ROUNDS).reshape(init.shape), Stopping()
+    return alternate(part, init, stopping).theta
 
 
 def _size(problem: Problem, n_rows: int) -> int:
