@@ -66,7 +66,7 @@ def dual_norms(gradients: Array) -> Array:
     """Compute the norms of gradients (n, *theta.shape) dual to :func:`distance`: a sum over centres."""
     with np.errstate(over="ignore"):  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
-    return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
+    return norms if norms.ndim == 1 else norms.sum(axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class Ball:
             reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
         else:
             reach = shares.reshape(n, *(1,) * self.theta.ndim)
-        return np.asarray(self.theta + self.radius * reach * direction)
+        return self.theta + self.radius * reach * direction
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class Anchor(Ball):
         super().__post_init__()
         ids = np.array(self.ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise ValueError(f"ids must be a vector of integers; found type {ids.dtype}, shape {ids.shape}")
+            raise ValueError(f"ids must be a vector of integers; found {self.ids!r}")
         frozen = {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
         object.__setattr__(self, "ids", read_only(ids.astype(np.int64)))
         object.__setattr__(self, "frozen", MappingProxyType(frozen))
@@ -212,8 +212,7 @@ METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian
 """The kinds of continuity, and what a loss calls their constants."""
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbourhood:
+class Neighbourhood(NamedTuple):
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
     ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
@@ -227,11 +226,9 @@ class Neighbourhood:
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
-        if kind == "deviation":
-            return constant
-        if kind == "lipschitz":
-            return constant * self.radius
-        return slope * self.radius + constant * (self.radius**2 / 2)
+        if kind in ("smooth", "hessian"):
+            return slope * self.radius + constant * (self.radius**2 / 2)
+        return constant * self.radius if kind == "lipschitz" else constant
 
     def rises(self) -> dict[str, Array]:
         """Bound the change of each f by each kind of continuity."""
@@ -308,7 +305,7 @@ class Loss(ABC):
     @property
     def never_refuses(self) -> bool:
         """Whether it takes all rows of finite numbers of moderate size, with labels that it accepts."""
-        return False
+        return type(self).__module__.startswith("duramen.")
 
     @abstractmethod
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
@@ -324,15 +321,19 @@ class Loss(ABC):
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._constants(X).get("lipschitz")
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
         """Bound the gradient's change: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._constants(X).get("smooth")
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._constants(X).get("hessian")
+
+    def _constants(self, X: Any) -> dict[str, Array]:
+        """Compute the constants that follow from the rows alone, by kind of continuity."""
+        return {}
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
@@ -391,7 +392,7 @@ class Loss(ABC):
             return (around.constants["deviation"],)
 
         (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        return np.asarray(bounds)
+        return bounds
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         """Write gradients into ``out`` (n, theta.size): the same bits whichever other rows are present."""
@@ -401,20 +402,32 @@ class Loss(ABC):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         """Sum weight times gradient over all points; ``cache`` is that of ``values_and_cache``, if known."""
-        rows = as_rows(X, check_values=False)
+        rows, theta = as_rows(X, check_values=False), np.asarray(theta)
         n = rows.shape[0]
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
-        with ignore_overflow():
-            return self._sum_gradients(np.asarray(theta), rows, labels, factors, cache)
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         def work(chunk: slice) -> tuple[Array]:
-            gradients = self.gradients(theta, rows[chunk], None if y is None else y[chunk])
-            return (weights[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
+            known = (None if each is None else each[chunk] for each in (labels, cache))
+            return (self._sum_gradients(theta, rows[chunk], factors[chunk], *known),)
 
-        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(8 * theta.size))
-        return np.asarray(total).reshape(theta.shape)
+        with ignore_overflow():
+            cache = self._cache(theta, rows, labels) if cache is None else cache
+            if self._takes_sparse and sparse.issparse(rows):  # one product: slices would be copies
+                total = self._sum_gradients(theta, rows, factors, labels, cache)
+            else:
+                numbers = rows.shape[1] if self.has_centres else theta.size  # one centre's gradient, or all
+                (total,) = sum_over_chunks(work, n, rows_per_chunk(8 * numbers))
+        return total.reshape(theta.shape)
+
+    def _cache(self, theta: Any, X: Any, y: Any = None) -> Any:
+        """Compute the cache of ``values_and_cache`` alone."""
+        return None
+
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, y: Any, cache: Any) -> Array:
+        """Sum weight times gradient over a chunk of rows."""
+        gradients = self.gradients(theta, rows, y)
+        return weights @ gradients.reshape(len(weights), theta.size)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
@@ -479,10 +492,6 @@ class BuiltInLoss(Loss):
     max_third: ClassVar[float | None] = None
     """The largest third derivative, where it is bounded."""
 
-    @property
-    def never_refuses(self) -> bool:
-        return type(self).__module__.startswith("duramen.")
-
     @abstractmethod
     def reach(self, X: Any) -> Array:
         """Compute how far a unit of theta moves the number, row by row."""
@@ -490,20 +499,14 @@ class BuiltInLoss(Loss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         theta = self._parameters(theta, rows)
-        gradients = np.zeros((rows.shape[0], *theta.shape), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(gradients), theta.size), theta, rows, y, None)
-        return gradients
+        gradients = np.zeros((rows.shape[0], theta.size), dtype=rows.dtype)
+        self.put_gradients(gradients, theta, rows, y, None)
+        return gradients.reshape(-1, *theta.shape)
 
-    def lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("lipschitz")
+    def _constants(self, X: Any) -> dict[str, Array]:
+        return self._constants_by(self.reach(X))
 
-    def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("smooth")
-
-    def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("hessian")
-
-    def _constants(self, reach: Array) -> dict[str, Array]:
+    def _constants_by(self, reach: Array) -> dict[str, Array]:
         """Compute the constants of each kind of continuity that is bounded."""
         largest = (self.max_slope, self.max_curvature, self.max_third)
         with ignore_overflow():

@@ -31,7 +31,7 @@ from duramen.arrays import (
     scratch_rows,
     to_dense,
 )
-from duramen.errors import RowError
+from duramen.errors import RowError, rows_from
 from duramen.losses.base import (
     Ball,
     BuiltInLoss,
@@ -42,7 +42,7 @@ from duramen.losses.base import (
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk
 
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
@@ -94,8 +94,8 @@ class LinearLoss(BuiltInLoss):
         y = self._labels(y, X)
         if not self.has_classes:
             return
-        numbers = y > 0 if self.classifies else y.astype(np.intp)
-        found = np.bincount(numbers, weights, minlength=self.n_classes)
+        numbers = np.maximum(y, 0).astype(np.intp)
+        found = np.bincount(numbers, weights, self.n_classes)
         if not found.all():
             raise ValueError(
                 f"the points of positive weight have the labels {np.unique(y[weights > 0]).tolist()}; "
@@ -115,30 +115,21 @@ class LinearLoss(BuiltInLoss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
+    _cache = slopes
+
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
         gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
-        with ignore_overflow():
-            block = rows if slopes.ndim == 1 else rows[:, None]
-            np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
+        np.einsum("i...,ij->i...j", slopes, rows, out=gradients[..., :d], dtype=out.dtype)
         gradients[..., d:] = slopes[..., None]
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
-        slopes = self.slopes(theta, rows, y) if cache is None else cache
-        slopes = (slopes.T * weights.astype(np.float64, copy=False)).T
-
-        def work(chunk: slice) -> tuple[Array]:
-            block = dense_block(rows, chunk).astype(np.float64, copy=False)
-            if slopes.ndim == 2:
-                return (slopes[chunk].T @ block,)
-            # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
-            return (np.einsum("i,ij->j", slopes[chunk], block),)
-
-        if sparse.issparse(rows):
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, y: Any, cache: Any) -> Array:
+        slopes = (cache.T * weights.astype(np.float64, copy=False)).T
+        if sparse.issparse(rows) or slopes.ndim == 2:
             total = (rows.T @ slopes).T
-        else:
-            (total,) = sum_over_chunks(work, len(slopes), rows_per_chunk(8 * rows.shape[1]))
+        else:  # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
+            total = np.einsum("i,ij->j", slopes, np.require(rows, np.float64, "C"))
         columns = [total, slopes.sum(axis=0)[..., None]]
         return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
 
@@ -149,7 +140,7 @@ class LinearLoss(BuiltInLoss):
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
         theta, d = np.asarray(theta), X.shape[1]
-        return np.asarray(X @ theta[..., :d].T + theta[..., d:].sum(axis=-1))
+        return X @ theta[..., :d].T + theta[..., d:].sum(axis=-1)
 
     def _over_rows(
         self,
@@ -165,31 +156,26 @@ class LinearLoss(BuiltInLoss):
         labels = self._labels(y, rows)
         d = rows.shape[1]
         weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
-        nonfinite: list[slice] = []
 
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with ignore_overflow():
+            with ignore_overflow(), rows_from(chunk.start):
                 if sparse.issparse(rows):
-                    m = np.asarray(rows[chunk] @ weights.T)
+                    m = rows[chunk] @ weights.T
                 else:
                     m = linear_predictors(dense_block(rows, chunk), weights)
                 m += parameters[..., d:].sum(axis=-1)
-                spread = m.max(initial=0.0) - m.min(initial=0.0)
-                if not spread < limit:  # as on every row with NaN or infinity
-                    nonfinite.append(chunk)
                 found = [function(m, encoded) for function in functions]
-                return found if reach is None else [*found, self._change(m, encoded, reach[chunk])]
+                if reach is not None:
+                    found.append(self._change(m, encoded, reach[chunk]))
+                if not np.abs(m).max(initial=0.0) < limit:  # as on every row with NaN or infinity
+                    refuse_nonfinite(rows[chunk])
+                    text = f"the predictor of {{row}} overflows {rows.dtype}; scale the columns"
+                    refuse_rows(np.isnan(found[0]), labels, text)
+                return found
 
-        few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
-        found = join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
-        if nonfinite:
-            refuse_nonfinite(rows)
-            lost = np.isnan(found[0]).nonzero()[0]  # predictors of finite rows overflow
-            if lost.size:
-                text = "the predictor of {row} overflows {dtype}; scale the columns"
-                raise RowError(text, int(lost[0]), dtype=rows.dtype)
-        return found
+        few = rows_per_chunk(32 * weights.size // d)
+        return join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
 
     def _labels(self, y: Any, rows: Rows) -> Array:
         if y is None:
@@ -198,7 +184,7 @@ class LinearLoss(BuiltInLoss):
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
             text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
-            refuse_labels(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
+            refuse_rows(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
     def reach(self, X: Any) -> Array:
@@ -252,23 +238,20 @@ class LinearLoss(BuiltInLoss):
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
-        norms, radius, d = self.reach(rows), np.float64(ball.radius), rows.shape[1]
+        norms, radius = self.reach(rows), np.float64(ball.radius)
         reach = _reach(ball, rows, norms)
         found = self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)
         norms, slopes, curvatures, deviation = (
             part.astype(np.float64, copy=False) for part in (norms, *found)
         )
-        slopes, constants = _finite(slopes), {**self._constants(norms), "deviation": deviation}
+        slopes, constants = _finite(slopes), {**self._constants_by(norms), "deviation": deviation}
         with ignore_overflow():
             if "hessian" in constants:
                 constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (radius / 3)
             steep = np.abs(slopes) * norms
-
-        def products(gradient: Array) -> Array:
-            with ignore_overflow():
-                return slopes * (rows @ gradient[:d] + gradient[d:].sum())
-
-        return Neighbourhood(radius, constants, steep, products)
+        return Neighbourhood(
+            radius, constants, steep, lambda gradient: slopes * self._predictors(gradient, rows)
+        )
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
@@ -276,15 +259,15 @@ class LinearLoss(BuiltInLoss):
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
         bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
-        return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
+        return np.fmin(bound, np.inf)  # not NaN: there is no bound where the loss itself overflows
 
 
 def explanation(kind: str, leads: Array, values: Array, mean: Array) -> Explanation:
     """Explain losses that are large where <leads, (values, 1)> is."""
     d = values.shape[1]
-    usual = np.broadcast_to(mean[:d], values.shape)
-    rest = (leads[:, :d] * usual).sum(axis=1) + leads[:, d:].sum(axis=1)
-    return Explanation(kind, usual, leads[:, :d] * (values - usual), rest)
+    usual = mean[:d]
+    rest = leads[:, :d] @ usual + leads[:, d:].sum(axis=1)
+    return Explanation(kind, np.broadcast_to(usual, values.shape), leads[:, :d] * (values - usual), rest)
 
 
 def linear_predictors(block: Array, weights: Array) -> Array:
@@ -308,11 +291,11 @@ def _finite(slopes: Array) -> Array:
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
-def refuse_labels(wrong: Array, y: Array, text: str) -> None:
-    """Raise a RowError that names the first label that is wrong, if there is one."""
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise RowError(text, row, label=y[row])
+def refuse_rows(wrong: Array, y: Array, text: str) -> None:
+    """Raise a RowError that names the first row that is wrong, and its label, if there is one."""
+    rows = np.nonzero(wrong)[0]
+    if rows.size:
+        raise RowError(text, int(rows[0]), label=y[rows[0]])
 
 
 @dataclass(frozen=True)
@@ -326,7 +309,7 @@ class _MarginLoss(LinearLoss):
         takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
         zero, negative = y == 0, y == -1
         advice = "Encode the classes first, for instance y == positive_class"
-        refuse_labels(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
+        refuse_rows(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
         if zero.any() and negative.any():
             text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
             raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
@@ -587,7 +570,7 @@ class PoissonLoss(LinearLoss):
         return {"value": np.exp(self._predictors(theta, X))}
 
     def check_labels(self, y: Array) -> None:
-        refuse_labels(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
+        refuse_rows(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
         return entropy_of_log(y, np.exp(m), m - np.log(np.maximum(y, np.finfo(y.dtype).tiny)))
