@@ -105,9 +105,8 @@ class Ball:
         return Ball, (self.theta, self.radius)  # so that a copy is read-only too
 
     def __contains__(self, theta: Any) -> bool:
-        size = float(lengths(self.theta).max())  # rounding moves a parameter by units of it
-        slack = 4 * float(np.finfo(float).eps) * (size + self.radius)
-        return distance(self.theta, theta) <= self.radius + slack
+        size = lengths(self.theta).max() + self.radius  # rounding moves a parameter by units of it
+        return distance(self.theta, theta) <= self.radius + 4 * np.finfo(float).eps * size
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
@@ -432,8 +431,11 @@ class Loss(ABC):
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
         radius, norms, products = np.float64(ball.radius), np.zeros(1), None
-        found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
-        found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
+        found = {
+            kind: np.asarray(alpha, dtype=np.float64)
+            for kind, method in METHODS.items()
+            if (alpha := getattr(self, method)(X, y)) is not None
+        }
         if "hessian" in found:
             found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
         known_convex = self.convex and type(self).gradients is not Loss.gradients

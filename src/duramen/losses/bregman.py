@@ -349,7 +349,7 @@ class BregmanLoss(KCentresLoss):
             parts = zip(costs, centres, curvature, rounding, strict=True)
             moves = np.stack([self._move(block, *part, radius) for part in parts])
             here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
-            lowest = (costs - np.minimum(moves, costs)).min(axis=0)
+            lowest = np.maximum(costs - moves, 0).min(axis=0)
             return [np.fmin(np.maximum(highest - here, here - lowest), np.inf)]
 
         (change,) = over_blocks(rows, kernel, scratch=6 * rows.shape[1] + 4 * len(centres))
@@ -394,7 +394,6 @@ class BregmanLoss(KCentresLoss):
         centres = self._centres(theta, rows)
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
-        unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps
 
         def costs(pairs: Array, numbers: Array) -> Array:
             return self.divergence.between(pairs, centres[numbers])
@@ -403,12 +402,9 @@ class BregmanLoss(KCentresLoss):
             scores = slopes @ block.T
             scores += offsets[:, None]
             # separately for each pair: one far centre must not blur the others
-            rounding = np.abs(slopes) @ np.abs(block).T
-            rounding += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
-            rounding *= unit
-            limit = (scores + rounding).min(axis=0)
-            scores -= rounding
-            return least_among(block, scores, limit, costs)
+            sizes = np.abs(slopes) @ np.abs(block).T
+            sizes += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
+            return least_among(block, scores, sizes, 0.0, costs)
 
         least, numbers = over_blocks(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
         return self._checked(least, rows), numbers

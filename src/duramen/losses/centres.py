@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -289,23 +290,23 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
         return over_blocks(X, differences, scratch=d + 2 * k)
     shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
-    sizes = row_products(moved, moved)
-    # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
-    unit = 4 * (d + 8) * np.finfo(X.dtype).eps
-
-    def costs(pairs: Array, numbers: Array) -> Array:
-        pairs -= centres[numbers]
-        return row_products(pairs, pairs)
+    sizes = row_products(moved, moved)[:, None]
 
     def kernel(block: Array) -> list[Array]:
         there = block - shift
-        low = (-2 * moved) @ there.T
-        low += ((1 - unit) * sizes)[:, None]
-        limit = (low + (2 * unit * sizes)[:, None]).min(axis=0)
-        limit += 2 * unit * row_products(there, there)
-        return least_among(block, low, limit, costs)
+        scores = (-2 * moved) @ there.T
+        scores += sizes
+        # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
+        return least_among(block, scores, sizes, row_products(there, there), partial(squared_gaps, centres))
 
     return over_blocks(X, kernel, scratch=3 * d + 6 * k)
+
+
+def squared_gaps(centres: Array, block: Array, numbers: Array) -> Array:
+    """Compute the squared distance of each row to the centre with its number."""
+    gaps = centres.take(numbers, axis=0)
+    gaps -= block
+    return row_products(gaps, gaps)
 
 
 def over_blocks(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
@@ -325,15 +326,19 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
 
 
 def least_among(
-    block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
+    block: Array, scores: Array, sizes: Array, squares: Any, costs: Callable[[Array, Array], Array]
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
-    ``low`` (k, b) bounds the cost of each centre from below, up to a term of the row, and ``limit`` (b,) that
-    of the cheapest from above. ``costs`` computes it from gathered rows, which it may overwrite, and the
-    numbers of their centres. A bound that is NaN excludes nothing.
+    ``scores`` (k, b) are the costs up to a term of the row, as computed; their rounding errors are at most
+    ``sizes`` for each centre, or pair, and ``squares`` for each row, in units that depend on the number of
+    columns. ``costs`` computes the costs themselves, from gathered rows and the numbers of their centres. A
+    score that is NaN excludes nothing.
     """
-    numbers, rows = np.nonzero(~(low > limit))
+    unit = 4 * (block.shape[1] + 8) * np.finfo(block.dtype).eps
+    rounding = unit * sizes
+    limit = (scores + rounding).min(axis=0) + 2 * unit * squares
+    numbers, rows = np.nonzero(~(scores - rounding > limit))
     # in parts, so that it takes no more scratch memory when many centres remain
     (exact,) = join_chunks(lambda part: [costs(block[rows[part]], numbers[part])], len(rows), len(block))
     if len(rows) > len(block):  # rarely; nearly always there is one centre per row

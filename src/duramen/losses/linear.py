@@ -139,8 +139,8 @@ class LinearLoss(BuiltInLoss):
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
-        theta, d = np.asarray(theta), X.shape[1]
-        return X @ theta[..., :d].T + theta[..., d:].sum(axis=-1)
+        columns, d = np.transpose(theta), X.shape[1]
+        return X @ columns[:d] + columns[d:].sum(axis=0)
 
     def _over_rows(
         self,
@@ -160,10 +160,7 @@ class LinearLoss(BuiltInLoss):
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow(), rows_from(chunk.start):
-                if sparse.issparse(rows):
-                    m = rows[chunk] @ weights.T
-                else:
-                    m = linear_predictors(dense_block(rows, chunk), weights)
+                m = linear_predictors(dense_block(rows, chunk), weights)
                 m += parameters[..., d:].sum(axis=-1)
                 found = [function(m, encoded) for function in functions]
                 if reach is not None:
@@ -183,7 +180,7 @@ class LinearLoss(BuiltInLoss):
         labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
-            text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
+            text = "y has {label} in {row}, too large for the type of X; pass X as float64"
             refuse_rows(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
@@ -270,8 +267,10 @@ def explanation(kind: str, leads: Array, values: Array, mean: Array) -> Explanat
     return Explanation(kind, np.broadcast_to(usual, values.shape), leads[:, :d] * (values - usual), rest)
 
 
-def linear_predictors(block: Array, weights: Array) -> Array:
+def linear_predictors(block: Rows, weights: Array) -> Array:
     """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
+    if sparse.issparse(block):
+        return block @ weights.T
     if weights.ndim == 1:
         return row_products(block, weights)
     return np.stack([row_products(block, one) for one in weights], axis=1)
@@ -298,7 +297,6 @@ def refuse_rows(wrong: Array, y: Array, text: str) -> None:
         raise RowError(text, int(rows[0]), label=y[rows[0]])
 
 
-@dataclass(frozen=True)
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
 
@@ -308,10 +306,10 @@ class _MarginLoss(LinearLoss):
     def check_labels(self, y: Array) -> None:
         takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
         zero, negative = y == 0, y == -1
-        advice = "Encode the classes first, for instance y == positive_class"
-        refuse_rows(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
+        wrong = "; {row} has {label}. Encode the classes first, for instance y == positive_class"
+        refuse_rows(~(zero | negative | (y == 1)), y, takes + wrong)
         if zero.any() and negative.any():
-            text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
+            text = takes + ", but not both; {earlier} has 0 and {row} has -1"
             raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
@@ -355,30 +353,23 @@ class LogisticLoss(_MarginLoss):
 
 
 class ClippedLoss(LinearLoss):
-    """A function of a residual r whose slope is r / width, clipped: a parabola, continued by lines."""
+    """A function of the residual m - y whose slope is that over width, clipped: a parabola, then lines."""
 
+    limits: tuple[float, float]
+    """The least and the largest slope."""
     width: float = 1.0
+    of_residual = True
     max_curvature = 1.0
 
-    @property
-    @abstractmethod
-    def limits(self) -> tuple[float, float]:
-        """The least and the largest slope."""
-
-    def residual(self, m: Array, y: Array) -> Array:
-        """Compute r."""
-        return m - y
-
     def pointwise(self, m: Array, y: Array) -> Array:
-        r = self.residual(m, y)
-        pull = np.clip(r / self.width, *self.limits)
+        r, pull = m - y, self.slope(m, y)
         return pull * (r - pull * (self.width / 2))
 
     def slope(self, m: Array, y: Array) -> Array:
-        return np.clip(self.residual(m, y) / self.width, *self.limits)
+        return np.clip((m - y) / self.width, *self.limits)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        pull, (least, most) = self.residual(m, y) / self.width, self.limits
+        pull, (least, most) = (m - y) / self.width, self.limits
         return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
 
 
@@ -388,7 +379,7 @@ def softplus(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class SmoothHingeLoss(ClippedLoss, _MarginLoss):
+class SmoothHingeLoss(_MarginLoss):
     """Support vector machine with a smooth hinge: 0 for s >= 1, (1 - s)^2 / 2 to s = 0, then 1/2 - s.
 
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
@@ -401,21 +392,19 @@ class SmoothHingeLoss(ClippedLoss, _MarginLoss):
     array([0.   , 0.125, 1.5  ])
     """
 
-    max_slope = 1.0
+    max_slope = max_curvature = 1.0
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         m = self._predictors(theta, X)  # no probabilities
         return {"class": (m > 0).astype(np.intp), "score": m}
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        return -1.0, 0.0
-
-    def residual(self, m: Array, y: Array) -> Array:
-        return y * m - 1
+    def pointwise(self, m: Array, y: Array) -> Array:
+        r = y * m - 1
+        pull = np.clip(r, -1, 0)
+        return pull * (r - pull / 2)
 
     def slope(self, m: Array, y: Array) -> Array:
-        return y * super().slope(m, y)
+        return y * np.clip(y * m - 1, -1, 0)
 
     def curvature(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -468,7 +457,6 @@ class HuberLoss(ClippedLoss):
     """
 
     delta: float = 1.35
-    of_residual = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -481,7 +469,8 @@ class HuberLoss(ClippedLoss):
         return float(self.delta)
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def limits(self) -> tuple[float, float]:  # type: ignore[override]
+        """The least and the largest slope."""
         return -self.delta, self.delta
 
 
@@ -530,23 +519,20 @@ class QuantileLoss(LinearLoss):
     def smoothed(self, mean: float, share: float) -> LinearLoss:
         """Return a smooth loss: a parabola in place of the kink, to about a share of the mean residual."""
         width = share * mean / (2 * self.quantile * (1 - self.quantile))
-        return _SmoothedQuantileLoss(self.quantile, width, fit_intercept=self.fit_intercept)
+        limits = (-self.quantile, 1 - self.quantile)
+        return _SmoothedQuantileLoss(limits, width, fit_intercept=self.fit_intercept)
 
 
 @dataclass(frozen=True)
-class _SmoothedQuantileLoss(ClippedLoss, QuantileLoss):
+class _SmoothedQuantileLoss(ClippedLoss):
     """The Moreau envelope of a pinball loss: a parabola for r from (q - 1) w to q w, then lines."""
 
-    width: float = 1.0
-    fitter = "newton"
+    limits: tuple[float, float]
+    width: float
 
     @property
     def max_curvature(self) -> float:  # type: ignore[override]
         return 1 / self.width
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return -self.quantile, 1 - self.quantile
 
 
 @dataclass(frozen=True)
