@@ -262,12 +262,13 @@ _NAMED: dict[str, Divergence] = {
 
 def divergence_of(given: Any) -> Divergence:
     """Return the Divergence for a name, a Divergence, or a pair (phi, gradient)."""
-    if isinstance(given, Divergence):
-        return given
-    if isinstance(given, str) and given in _NAMED:
-        return _NAMED[given]
-    if isinstance(given, (tuple, list)) and len(given) == 2 and all(callable(part) for part in given):
-        return CustomDivergence(*given)
+    match given:
+        case Divergence():
+            return given
+        case str() if given in _NAMED:
+            return _NAMED[given]
+        case [potential, gradient] if callable(potential) and callable(gradient):
+            return CustomDivergence(potential, gradient)
     raise ValueError(
         f"divergence={given!r} is not known; choose one of {[*_NAMED]}, a pair (phi, gradient), or a "
         "Divergence"
@@ -315,10 +316,10 @@ class BregmanLoss(KCentresLoss):
         return self.divergence.inside(centres)
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
-        found = super().explain(theta, X, y, mean)
-        if found is None or not isinstance(self.divergence, ColumnDivergence):
+        if not isinstance(self.divergence, ColumnDivergence):
             return None
-        return found._replace(kind="divergence", parts=self.divergence.terms(X, found.usual))
+        nearest = theta[self.nearest(theta, X)]
+        return Explanation("divergence", nearest, self.divergence.terms(X, nearest), np.zeros(len(X)))
 
     def costs(self, block: Array, centres: Array) -> Array:
         return np.stack([self.divergence.between(block, centre[None]) for centre in centres])

@@ -354,12 +354,12 @@ def squared_differences(block: Array, centres: Array) -> Array:
     """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = columns[0] - coordinates[0]
-    np.multiply(total, total, out=total)
+    total *= total
     term = np.empty_like(total)
     for column, coordinate in zip(columns[1:], coordinates[1:], strict=True):
         np.subtract(column, coordinate, out=term)
-        np.multiply(term, term, out=term)
-        np.add(total, term, out=total)
+        term *= term
+        total += term
     return total
 
 

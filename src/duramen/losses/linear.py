@@ -237,10 +237,8 @@ class LinearLoss(BuiltInLoss):
         rows = self._rows(X)
         norms, radius = self.reach(rows), np.float64(ball.radius)
         reach = _reach(ball, rows, norms)
-        found = self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)
-        norms, slopes, curvatures, deviation = (
-            part.astype(np.float64, copy=False) for part in (norms, *found)
-        )
+        found = [norms, *self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)]
+        norms, slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
         slopes, constants = _finite(slopes), {**self._constants_by(norms), "deviation": deviation}
         with ignore_overflow():
             if "hessian" in constants:
@@ -292,9 +290,9 @@ def _finite(slopes: Array) -> Array:
 
 def refuse_rows(wrong: Array, y: Array, text: str) -> None:
     """Raise a RowError that names the first row that is wrong, and its label, if there is one."""
-    rows = np.nonzero(wrong)[0]
-    if rows.size:
-        raise RowError(text, int(rows[0]), label=y[rows[0]])
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        raise RowError(text, row, label=y[row])
 
 
 class _MarginLoss(LinearLoss):
@@ -369,8 +367,8 @@ class ClippedLoss(LinearLoss):
         return np.clip((m - y) / self.width, *self.limits)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        pull, (least, most) = (m - y) / self.width, self.limits
-        return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
+        is_parabola = (m - y) / self.width == self.slope(m, y)
+        return is_parabola.astype(m.dtype) / self.width
 
 
 def softplus(x: Array) -> Array:
