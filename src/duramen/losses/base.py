@@ -54,12 +54,10 @@ def distance(theta: Any, other: Any) -> float:
 
 def _step(theta: Any, other: Any) -> Array:
     """Subtract parameters of the same shape."""
-    one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if one.shape != two.shape:
-        raise ValueError(
-            f"parameters of shapes {one.shape} and {two.shape} cannot be compared; the shapes must agree"
-        )
-    return one - two
+    one, two = np.shape(theta), np.shape(other)
+    if one != two:
+        raise ValueError(f"parameters of shapes {one} and {two} cannot be compared; the shapes must agree")
+    return np.subtract(theta, other, dtype=np.float64)
 
 
 def dual_norms(gradients: Array) -> Array:
@@ -188,7 +186,7 @@ def _frozen_array(name: str, given: Any) -> Array:
     try:
         array = np.array(given)
     except ValueError:  # from NumPy, for a ragged list
-        array = np.empty(0, dtype=object)
+        array = np.array(None)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name}={given!r} must be an array of numbers")
     if not np.isfinite(array).all():
@@ -385,13 +383,13 @@ class Loss(ABC):
         labels = None if y is None else as_column(y, rows.shape[0], "y")
 
         def work(chunk: slice) -> tuple[Array]:
-            around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
-            if not around.constants:
+            part = None if labels is None else labels[chunk]
+            constants = self.neighbourhood(ball, rows[chunk], part).constants
+            if not constants:
                 raise self._missing("lipschitz, smoothness or hessian_lipschitz", "lipschitz(X, y)")
-            return (around.constants["deviation"],)
+            return (constants["deviation"],)
 
-        (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        return bounds
+        return join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))[0]
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         """Write gradients into ``out`` (n, theta.size): the same bits whichever other rows are present."""
@@ -473,7 +471,7 @@ class Loss(ABC):
     def _parameters(self, theta: Any, rows: Rows) -> Array:
         """Check theta against the rows, and convert it to their type."""
         given = self.check_parameters(theta, rows.shape[1])
-        with np.errstate(over="ignore"):
+        with ignore_overflow():
             typed = given.astype(rows.dtype, copy=False)
         if not np.isfinite(typed).all():
             raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")

@@ -130,8 +130,9 @@ class LinearLoss(BuiltInLoss):
             total = (rows.T @ slopes).T
         else:  # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
             total = np.einsum("i,ij->j", slopes, np.require(rows, np.float64, "C"))
-        columns = [total, slopes.sum(axis=0)[..., None]]
-        return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
+        if not self.fit_intercept:
+            return total
+        return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
