@@ -62,7 +62,7 @@ def _step(theta: Any, other: Any) -> Array:
 
 def dual_norms(gradients: Array) -> Array:
     """Compute the norms of gradients (n, *theta.shape) dual to :func:`distance`: a sum over centres."""
-    with np.errstate(over="ignore"):  # the square of a gradient may be infinite
+    with ignore_overflow():  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
     return norms if norms.ndim == 1 else norms.sum(axis=-1)
 
@@ -276,7 +276,6 @@ class Loss(ABC):
     duramen.losses.base.MissingPropertyError: CityBlock has no gradients; define ...
     """
 
-    _takes_sparse: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     has_predictors: ClassVar[bool] = False
     """Whether theta holds linear predictors of a row: one, or one per class."""
@@ -405,25 +404,25 @@ class Loss(ABC):
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
 
         def work(chunk: slice) -> tuple[Array]:
-            known = (None if each is None else each[chunk] for each in (labels, cache))
-            return (self._sum_gradients(theta, rows[chunk], factors[chunk], *known),)
+            part = None if cache is None else cache[chunk]
+            return (self._sum_gradients(theta, rows[chunk], factors[chunk], part),)
 
         with ignore_overflow():
             cache = self._cache(theta, rows, labels) if cache is None else cache
-            if self._takes_sparse and sparse.issparse(rows):  # one product: slices would be copies
-                total = self._sum_gradients(theta, rows, factors, labels, cache)
+            if self.has_predictors and sparse.issparse(rows):  # one product: slices would be copies
+                total = self._sum_gradients(theta, rows, factors, cache)
             else:
                 numbers = rows.shape[1] if self.has_centres else theta.size  # one centre's gradient, or all
                 (total,) = sum_over_chunks(work, n, rows_per_chunk(8 * numbers))
         return total.reshape(theta.shape)
 
     def _cache(self, theta: Any, X: Any, y: Any = None) -> Any:
-        """Compute the cache of ``values_and_cache`` alone."""
-        return None
+        """Compute what a sum of gradients needs of each row: the cache alone, or else the labels."""
+        return y
 
-    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, y: Any, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         """Sum weight times gradient over a chunk of rows."""
-        gradients = self.gradients(theta, rows, y)
+        gradients = self.gradients(theta, rows, cache)
         return weights @ gradients.reshape(len(weights), theta.size)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
@@ -453,7 +452,7 @@ class Loss(ABC):
 
     def _rows(self, X: Any) -> Rows:
         rows = as_rows(X, check_values=False)
-        if sparse.issparse(rows) and not self._takes_sparse:
+        if sparse.issparse(rows) and not self.has_predictors:
             raise TypeError(
                 f"{type(self).__name__} needs dense rows; X is sparse. Pass X.toarray() if it fits in memory"
             )

@@ -396,16 +396,13 @@ class BregmanLoss(KCentresLoss):
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
 
-        def costs(pairs: Array, numbers: Array) -> Array:
-            return self.divergence.between(pairs, centres[numbers])
-
         def kernel(block: Array) -> list[Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
             # separately for each pair: one far centre must not blur the others
             sizes = np.abs(slopes) @ np.abs(block).T
             sizes += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
-            return least_among(block, scores, sizes, 0.0, costs)
+            return least_among(block, centres, scores, sizes, 0.0, self.divergence.between)
 
         least, numbers = over_blocks(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
         return self._checked(least, rows), numbers

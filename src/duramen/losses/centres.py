@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ class CentreLoss(BuiltInLoss):
             pulls = self.pulls(X, centres, numbers)
             out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
-    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, y: Any, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         centres = self._centres(theta, rows)
         pulls = self.pulls(rows, centres, cache)
         pulls[weights == 0] = 0.0
@@ -297,16 +296,15 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
         scores = (-2 * moved) @ there.T
         scores += sizes
         # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
-        return least_among(block, scores, sizes, row_products(there, there), partial(squared_gaps, centres))
+        return least_among(block, centres, scores, sizes, row_products(there, there), squared_gaps)
 
     return over_blocks(X, kernel, scratch=3 * d + 6 * k)
 
 
-def squared_gaps(centres: Array, block: Array, numbers: Array) -> Array:
-    """Compute the squared distance of each row to the centre with its number."""
-    gaps = centres.take(numbers, axis=0)
-    gaps -= block
-    return row_products(gaps, gaps)
+def squared_gaps(X: Array, C: Array) -> Array:
+    """Compute the squared distance of each row of X to the same row of C, which is overwritten."""
+    C -= X
+    return row_products(C, C)
 
 
 def over_blocks(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
@@ -326,21 +324,28 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
 
 
 def least_among(
-    block: Array, scores: Array, sizes: Array, squares: Any, costs: Callable[[Array, Array], Array]
+    block: Array,
+    centres: Array,
+    scores: Array,
+    sizes: Array,
+    squares: Any,
+    costs: Callable[[Array, Array], Array],
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
     ``scores`` (k, b) are the costs up to a term of the row, as computed; their rounding errors are at most
     ``sizes`` for each centre, or pair, and ``squares`` for each row, in units that depend on the number of
-    columns. ``costs`` computes the costs themselves, from gathered rows and the numbers of their centres. A
-    score that is NaN excludes nothing.
+    columns. ``costs`` computes the costs themselves, from gathered rows and centres. A score that is NaN
+    excludes nothing.
     """
     unit = 4 * (block.shape[1] + 8) * np.finfo(block.dtype).eps
     rounding = unit * sizes
     limit = (scores + rounding).min(axis=0) + 2 * unit * squares
     numbers, rows = np.nonzero(~(scores - rounding > limit))
     # in parts, so that it takes no more scratch memory when many centres remain
-    (exact,) = join_chunks(lambda part: [costs(block[rows[part]], numbers[part])], len(rows), len(block))
+    (exact,) = join_chunks(
+        lambda part: [costs(block[rows[part]], centres.take(numbers[part], axis=0))], len(rows), len(block)
+    )
     if len(rows) > len(block):  # rarely; nearly always there is one centre per row
         order = np.lexsort((exact, rows))
         best = order[np.diff(rows[order], prepend=-1) > 0]

@@ -67,7 +67,6 @@ class LinearLoss(BuiltInLoss):
     """Whether f is a function of the residual m - y."""
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
-    _takes_sparse = True
     needs_labels = has_predictors = convex = True
     fitter = "newton"
 
@@ -124,7 +123,7 @@ class LinearLoss(BuiltInLoss):
         np.einsum("i...,ij->i...j", slopes, rows, out=gradients[..., :d], dtype=out.dtype)
         gradients[..., d:] = slopes[..., None]
 
-    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, y: Any, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         slopes = (cache.T * weights.astype(np.float64, copy=False)).T
         if sparse.issparse(rows) or slopes.ndim == 2:
             total = (rows.T @ slopes).T

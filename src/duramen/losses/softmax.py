@@ -84,9 +84,8 @@ class SoftmaxLoss(LinearLoss):
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
         shares = np.ascontiguousarray(softmax(m, axis=1).T)
-        bends, own = shares[:, None] * -shares, np.arange(self.n_classes)
-        bends[own, own] = shares * (1 - shares)
-        return bends.T
+        same = np.eye(self.n_classes, dtype=m.dtype)[..., None]
+        return (shares[:, None] * (same - shares)).T
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""

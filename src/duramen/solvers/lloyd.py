@@ -258,7 +258,9 @@ class NearestCentres:
 
         def work(chunk: slice) -> None:
             which = chunk if rows is None else rows[chunk]
-            squared[chunk] = squared_gaps(self.centres, _block(self.X, which), self.numbers[which])
+            squared[chunk] = squared_gaps(
+                _block(self.X, which), self.centres.take(self.numbers[which], axis=0)
+            )
 
         with ignore_overflow():
             for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
@@ -318,7 +320,7 @@ def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:
     sizes, squares = row_products(moved, moved), row_products(there, there)
     first, least, second = least_two((-2 * moved) @ there.T + sizes[:, None])
     rounding = 8 * (len(shift) + 8) * np.finfo(np.float64).eps * (squares + sizes.max()) + _VANISHING
-    squared = squared_gaps(centres, block, first)
+    squared = squared_gaps(block, centres.take(first, axis=0))
     others = np.sqrt(np.maximum(second + squares - rounding, 0.0))
     close = np.flatnonzero(~(second - least > 2 * rounding))
     if close.size:
