@@ -463,7 +463,7 @@ class Loss(ABC):
         shape, given = self.parameter_shape(n_columns), _frozen_array(name, theta)
         if shape is not None and given.shape != tuple(shape):
             raise ValueError(
-                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
+                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {shape}"
             )
         return given
 

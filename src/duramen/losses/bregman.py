@@ -75,6 +75,7 @@ class Divergence(ABC):
         return C
 
 
+@dataclass(frozen=True)
 class ColumnDivergence(Divergence):
     """A sum over columns of non-negative terms, each accurate to a few units."""
 
@@ -99,7 +100,6 @@ class ColumnDivergence(Divergence):
         return self.second(np.maximum(centres - radius, 0))
 
 
-@dataclass(frozen=True)
 class SquaredDivergence(ColumnDivergence):
     """phi = |x|^2: the squared Euclidean distance, as in k-means."""
 
@@ -123,7 +123,6 @@ class SquaredDivergence(ColumnDivergence):
         return row_products(gap, gap)
 
 
-@dataclass(frozen=True)
 class KLDivergence(ColumnDivergence):
     """phi = sum x log x: the generalised Kullback-Leibler divergence sum x log(x/c) - x + c.
 
@@ -156,7 +155,6 @@ class KLDivergence(ColumnDivergence):
         return np.where(C > 0, C, np.finfo(np.float32).tiny ** 0.5)  # in the range of either float type
 
 
-@dataclass(frozen=True)
 class ItakuraSaitoDivergence(ColumnDivergence):
     """phi = -sum log x: the Itakura-Saito divergence sum x/c - log(x/c) - 1, for spectra."""
 

@@ -248,7 +248,7 @@ class KMedianLoss(KCentresLoss, DistanceLoss):
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
-        return np.divide(1, np.sqrt(squared), out=np.zeros_like(squared), where=squared > 0)
+        return 1 / np.sqrt(np.where(squared > 0, squared, np.inf))
 
 
 @dataclass(frozen=True)

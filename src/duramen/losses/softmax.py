@@ -65,9 +65,11 @@ class SoftmaxLoss(LinearLoss):
         return explanation("classes", theta[predictors.argmax(axis=1)] - theta[labels], X, mean)
 
     def check_labels(self, y: Array) -> None:
-        takes = f"{self!r} takes labels 0 to {self.n_classes - 1}"
-        wrong = "; {row} has {label}. Encode them first, for instance by np.unique(y, return_inverse=True)[1]"
-        refuse_rows((y < 0) | (y >= self.n_classes) | (y % 1 > 0), y, takes + wrong)
+        text = (
+            f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. Encode them first, for "
+            "instance by np.unique(y, return_inverse=True)[1]"
+        )
+        refuse_rows((y < 0) | (y >= self.n_classes) | (y % 1 > 0), y, text)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
