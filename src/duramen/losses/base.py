@@ -103,8 +103,12 @@ class Ball:
         return Ball, (self.theta, self.radius)  # so that a copy is read-only too
 
     def __contains__(self, theta: Any) -> bool:
-        size = lengths(self.theta).max() + self.radius  # rounding moves a parameter by units of it
-        return distance(self.theta, theta) <= self.radius + 4 * np.finfo(float).eps * size
+        return distance(self.theta, theta) <= self.radius + 4 * float(np.finfo(float).eps) * self._size
+
+    @property
+    def _size(self) -> float:
+        """The largest length that a parameter can have: rounding moves it by units of that."""
+        return lengths(self.theta).max() + self.radius
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
@@ -436,7 +440,7 @@ class Loss(ABC):
         if "hessian" in found:
             found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
         known_convex = self.convex and type(self).gradients is not Loss.gradients
-        if known_convex or "smooth" in found or "hessian" in found:
+        if known_convex or {"smooth", "hessian"} & found.keys():
             gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
             norms, products = dual_norms(gradients), gradients.reshape(-1, ball.theta.size).__matmul__
         around = Neighbourhood(radius, found, norms, products)

@@ -25,7 +25,6 @@ from duramen.losses.base import (
     BuiltInLoss,
     Explanation,
     ignore_overflow,
-    lengths,
     require_finite,
     vc_of_unions,
 )
@@ -172,8 +171,7 @@ class DistanceLoss(CentreLoss):
         # enlarged for the rounding of a centre (a few units of its size), of a distance (relative), and of
         # squares that vanish, so that it bounds computed values too
         slack = (d + 8) * limits.eps
-        size = lengths(ball.theta).max() + ball.radius
-        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (d * limits.tiny) ** 0.5
+        reach = (ball.radius + 8 * limits.eps * ball._size) * (1 + slack) + (d * limits.tiny) ** 0.5
         with ignore_overflow():
             t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0], dtype=np.float64) * (1 + slack)
             here, up = self.height(t * t), self.height((t + reach) ** 2)

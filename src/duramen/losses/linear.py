@@ -38,7 +38,6 @@ from duramen.losses.base import (
     Explanation,
     Neighbourhood,
     ignore_overflow,
-    lengths,
     require_finite,
     vc_of_unions,
 )
@@ -208,7 +207,11 @@ class LinearLoss(BuiltInLoss):
         return max(1000, min(3000, 50 * n_columns))
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        return {"value": self._predictors(theta, X)}
+        return self._predict(self._predictors(theta, X))
+
+    def _predict(self, m: Array) -> dict[str, Array]:
+        """Convert predictors to predictions."""
+        return {"value": m}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Follow the predictor in the direction in which the loss grows."""
@@ -277,7 +280,7 @@ def linear_predictors(block: Rows, weights: Array) -> Array:
 def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
     """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
-    rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta).max() + ball.radius)
+    rounding = (rows.shape[1] + 8) * unit * ball._size
     with ignore_overflow():
         return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
@@ -316,8 +319,7 @@ class _MarginLoss(LinearLoss):
     def vc_dimension(self, n_columns: int) -> float:
         return float(n_columns + self.fit_intercept + 1)
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)
+    def _predict(self, m: Array) -> dict[str, Array]:
         return {"class": (m > 0).astype(np.intp), "probability": np.stack([expit(-m), expit(m)], axis=1)}
 
 
@@ -392,8 +394,7 @@ class SmoothHingeLoss(_MarginLoss):
 
     max_slope = max_curvature = 1.0
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)  # no probabilities
+    def _predict(self, m: Array) -> dict[str, Array]:
         return {"class": (m > 0).astype(np.intp), "score": m}
 
     def pointwise(self, m: Array, y: Array) -> Array:
@@ -550,8 +551,8 @@ class PoissonLoss(LinearLoss):
 
     units_off = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        return {"value": np.exp(self._predictors(theta, X))}
+    def _predict(self, m: Array) -> dict[str, Array]:
+        return {"value": np.exp(m)}
 
     def check_labels(self, y: Array) -> None:
         refuse_rows(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")

@@ -54,8 +54,7 @@ class SoftmaxLoss(LinearLoss):
     def default_sampler(self, has_radius: bool, few: bool) -> str:
         return "leverage"
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)
+    def _predict(self, m: Array) -> dict[str, Array]:
         return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
