@@ -321,17 +321,17 @@ class Loss(ABC):
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
-        return self._constants(X).get("lipschitz")
+        return self._row_constants(X).get("lipschitz")
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
         """Bound the gradient's change: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
-        return self._constants(X).get("smooth")
+        return self._row_constants(X).get("smooth")
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
-        return self._constants(X).get("hessian")
+        return self._row_constants(X).get("hessian")
 
-    def _constants(self, X: Any) -> dict[str, Array]:
+    def _row_constants(self, X: Any) -> dict[str, Array]:
         """Compute the constants that follow from the rows alone, by kind of continuity."""
         return {}
 
@@ -412,7 +412,7 @@ class Loss(ABC):
             return (self._sum_gradients(theta, rows[chunk], factors[chunk], part),)
 
         with ignore_overflow():
-            cache = self._cache(theta, rows, labels) if cache is None else cache
+            cache = self._gradient_factors(theta, rows, labels) if cache is None else cache
             if self.has_predictors and sparse.issparse(rows):  # one product: slices would be copies
                 total = self._sum_gradients(theta, rows, factors, cache)
             else:
@@ -420,7 +420,7 @@ class Loss(ABC):
                 (total,) = sum_over_chunks(work, n, rows_per_chunk(8 * numbers))
         return total.reshape(theta.shape)
 
-    def _cache(self, theta: Any, X: Any, y: Any = None) -> Any:
+    def _gradient_factors(self, theta: Any, X: Any, y: Any = None) -> Any:
         """Compute what a sum of gradients needs of each row: the cache alone, or else the labels."""
         return y
 
@@ -506,7 +506,7 @@ class BuiltInLoss(Loss):
         self.put_gradients(gradients, theta, rows, y, None)
         return gradients.reshape(-1, *theta.shape)
 
-    def _constants(self, X: Any) -> dict[str, Array]:
+    def _row_constants(self, X: Any) -> dict[str, Array]:
         return self._constants_by(self.reach(X))
 
     def _constants_by(self, reach: Array) -> dict[str, Array]:

@@ -78,7 +78,7 @@ class CentreLoss(BuiltInLoss):
         """Find the number of each row's nearest centre, the first of equally near ones: (n,)."""
         return self.values_and_cache(theta, X)[1]
 
-    _cache = nearest
+    _gradient_factors = nearest
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         cost, cluster = self.values_and_cache(theta, X)
@@ -322,12 +322,7 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
 
 
 def least_among(
-    block: Array,
-    centres: Array,
-    scores: Array,
-    sizes: Array,
-    squares: Any,
-    costs: Callable[[Array, Array], Array],
+    block: Array, centres: Array, scores: Array, sizes: Array, squares: Any, costs: Callable[..., Array]
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 

@@ -113,7 +113,7 @@ class LinearLoss(BuiltInLoss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
-    _cache = slopes
+    _gradient_factors = slopes
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
@@ -142,12 +142,7 @@ class LinearLoss(BuiltInLoss):
         return X @ columns[:d] + columns[d:].sum(axis=0)
 
     def _over_rows(
-        self,
-        theta: Any,
-        X: Any,
-        y: Any,
-        *functions: Callable[[Array, Array], Array],
-        reach: Array | None = None,
+        self, theta: Any, X: Any, y: Any, *functions: Callable[..., Array], reach: Array | None = None
     ) -> list[Array]:
         """Evaluate each function of (m, y) on all rows; with ``reach``, the largest change for it follows."""
         rows = self._rows(X)
@@ -369,8 +364,7 @@ class ClippedLoss(LinearLoss):
         return np.clip((m - y) / self.width, *self.limits)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        is_parabola = (m - y) / self.width == self.slope(m, y)
-        return is_parabola.astype(m.dtype) / self.width
+        return ((m - y) / self.width == self.slope(m, y)).astype(m.dtype) / self.width
 
 
 def softplus(x: Array) -> Array:
@@ -517,9 +511,9 @@ class QuantileLoss(LinearLoss):
 
     def smoothed(self, mean: float, share: float) -> LinearLoss:
         """Return a smooth loss: a parabola in place of the kink, to about a share of the mean residual."""
-        width = share * mean / (2 * self.quantile * (1 - self.quantile))
-        limits = (-self.quantile, 1 - self.quantile)
-        return _SmoothedQuantileLoss(limits, width, fit_intercept=self.fit_intercept)
+        q = self.quantile
+        width = share * mean / (2 * q * (1 - q))
+        return _SmoothedQuantileLoss((-q, 1 - q), width, fit_intercept=self.fit_intercept)
 
 
 @dataclass(frozen=True)
