@@ -162,7 +162,7 @@ class LinearLoss(BuiltInLoss):
                 if not np.abs(m).max(initial=0.0) < limit:  # as on every row with NaN or infinity
                     refuse_nonfinite(rows[chunk])
                     text = f"the predictor of {{row}} overflows {rows.dtype}; scale the columns"
-                    refuse_rows(np.isnan(found[0]), labels, text)
+                    refuse_rows(np.isnan(found[0]), encoded, text)
                 return found
 
         few = rows_per_chunk(32 * weights.size // d)
@@ -287,7 +287,7 @@ def _finite(slopes: Array) -> Array:
 
 
 def refuse_rows(wrong: Array, y: Array, text: str) -> None:
-    """Raise a RowError that names the first row that is wrong, and its label, if there is one."""
+    """Raise a RowError that names the first wrong row, and its label, if there is one."""
     if wrong.any():
         row = int(np.argwhere(wrong)[0][0])
         raise RowError(text, row, label=y[row])
