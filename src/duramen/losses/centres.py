@@ -329,12 +329,13 @@ def least_among(
     ``scores`` (k, b) are the costs up to a term of the row, as computed; their rounding errors are at most
     ``sizes`` for each centre, or pair, and ``squares`` for each row, in units that depend on the number of
     columns. ``costs`` computes the costs themselves, from gathered rows and centres. A score that is NaN
-    excludes nothing.
+    excludes nothing. The scores are overwritten.
     """
     unit = 4 * (block.shape[1] + 8) * np.finfo(block.dtype).eps
     rounding = unit * sizes
     limit = (scores + rounding).min(axis=0) + 2 * unit * squares
-    numbers, rows = np.nonzero(~(scores - rounding > limit))
+    scores -= rounding
+    numbers, rows = np.nonzero(~(scores > limit))
     # in parts, so that it takes no more scratch memory when many centres remain
     (exact,) = join_chunks(
         lambda part: [costs(block[rows[part]], centres.take(numbers[part], axis=0))], len(rows), len(block)
