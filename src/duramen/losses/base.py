@@ -54,19 +54,17 @@ def distance(theta: Any, other: Any) -> float:
 
 def _step(theta: Any, other: Any) -> Array:
     """Subtract parameters of the same shape."""
-    one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if one.shape != two.shape:
-        raise ValueError(
-            f"parameters of shapes {one.shape} and {two.shape} cannot be compared; the shapes must agree"
-        )
-    return one - two
+    one, two = np.shape(theta), np.shape(other)
+    if one != two:
+        raise ValueError(f"parameters of shapes {one} and {two} cannot be compared; the shapes must agree")
+    return np.subtract(theta, other, dtype=np.float64)
 
 
 def dual_norms(gradients: Array) -> Array:
     """Compute the norms of gradients (n, *theta.shape) dual to :func:`distance`: a sum over centres."""
-    with np.errstate(over="ignore"):  # the square of a gradient may be infinite
+    with ignore_overflow():  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
-    return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
+    return norms if norms.ndim == 1 else norms.sum(axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +103,12 @@ class Ball:
         return Ball, (self.theta, self.radius)  # so that a copy is read-only too
 
     def __contains__(self, theta: Any) -> bool:
-        size = float(lengths(self.theta).max())  # rounding moves a parameter by units of it
-        slack = 4 * float(np.finfo(float).eps) * (size + self.radius)
-        return distance(self.theta, theta) <= self.radius + slack
+        return distance(self.theta, theta) <= self.radius + 4 * float(np.finfo(float).eps) * self._size
+
+    @property
+    def _size(self) -> float:
+        """The largest length that a parameter can have: rounding moves it by units of that."""
+        return lengths(self.theta).max() + self.radius
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
@@ -124,7 +125,7 @@ class Ball:
             reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
         else:
             reach = shares.reshape(n, *(1,) * self.theta.ndim)
-        return np.asarray(self.theta + self.radius * reach * direction)
+        return self.theta + self.radius * reach * direction
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +162,7 @@ class Anchor(Ball):
         super().__post_init__()
         ids = np.array(self.ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise ValueError(f"ids must be a vector of integers; found type {ids.dtype}, shape {ids.shape}")
+            raise ValueError(f"ids must be a vector of integers; found {self.ids!r}")
         frozen = {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
         object.__setattr__(self, "ids", read_only(ids.astype(np.int64)))
         object.__setattr__(self, "frozen", MappingProxyType(frozen))
@@ -189,7 +190,7 @@ def _frozen_array(name: str, given: Any) -> Array:
     try:
         array = np.array(given)
     except ValueError:  # from NumPy, for a ragged list
-        array = np.empty(0, dtype=object)
+        array = np.array(None)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name}={given!r} must be an array of numbers")
     if not np.isfinite(array).all():
@@ -212,8 +213,7 @@ METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian
 """The kinds of continuity, and what a loss calls their constants."""
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbourhood:
+class Neighbourhood(NamedTuple):
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
     ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
@@ -227,11 +227,9 @@ class Neighbourhood:
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
-        if kind == "deviation":
-            return constant
-        if kind == "lipschitz":
-            return constant * self.radius
-        return slope * self.radius + constant * (self.radius**2 / 2)
+        if kind in ("smooth", "hessian"):
+            return slope * self.radius + constant * (self.radius**2 / 2)
+        return constant * self.radius if kind == "lipschitz" else constant
 
     def rises(self) -> dict[str, Array]:
         """Bound the change of each f by each kind of continuity."""
@@ -282,7 +280,6 @@ class Loss(ABC):
     duramen.losses.base.MissingPropertyError: CityBlock has no gradients; define ...
     """
 
-    _takes_sparse: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     has_predictors: ClassVar[bool] = False
     """Whether theta holds linear predictors of a row: one, or one per class."""
@@ -308,7 +305,7 @@ class Loss(ABC):
     @property
     def never_refuses(self) -> bool:
         """Whether it takes all rows of finite numbers of moderate size, with labels that it accepts."""
-        return False
+        return type(self).__module__.startswith("duramen.")
 
     @abstractmethod
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
@@ -324,15 +321,19 @@ class Loss(ABC):
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._row_constants(X).get("lipschitz")
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
         """Bound the gradient's change: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._row_constants(X).get("smooth")
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
-        return None
+        return self._row_constants(X).get("hessian")
+
+    def _row_constants(self, X: Any) -> dict[str, Array]:
+        """Compute the constants that follow from the rows alone, by kind of continuity."""
+        return {}
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
@@ -385,13 +386,13 @@ class Loss(ABC):
         labels = None if y is None else as_column(y, rows.shape[0], "y")
 
         def work(chunk: slice) -> tuple[Array]:
-            around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
-            if not around.constants:
+            part = None if labels is None else labels[chunk]
+            constants = self.neighbourhood(ball, rows[chunk], part).constants
+            if not constants:
                 raise self._missing("lipschitz, smoothness or hessian_lipschitz", "lipschitz(X, y)")
-            return (around.constants["deviation"],)
+            return (constants["deviation"],)
 
-        (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        return np.asarray(bounds)
+        return join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))[0]
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         """Write gradients into ``out`` (n, theta.size): the same bits whichever other rows are present."""
@@ -401,30 +402,45 @@ class Loss(ABC):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         """Sum weight times gradient over all points; ``cache`` is that of ``values_and_cache``, if known."""
-        rows = as_rows(X, check_values=False)
+        rows, theta = as_rows(X, check_values=False), np.asarray(theta)
         n = rows.shape[0]
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
-        with ignore_overflow():
-            return self._sum_gradients(np.asarray(theta), rows, labels, factors, cache)
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         def work(chunk: slice) -> tuple[Array]:
-            gradients = self.gradients(theta, rows[chunk], None if y is None else y[chunk])
-            return (weights[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
+            part = None if cache is None else cache[chunk]
+            return (self._sum_gradients(theta, rows[chunk], factors[chunk], part),)
 
-        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(8 * theta.size))
-        return np.asarray(total).reshape(theta.shape)
+        with ignore_overflow():
+            cache = self._gradient_factors(theta, rows, labels) if cache is None else cache
+            if self.has_predictors and sparse.issparse(rows):  # one product: slices would be copies
+                total = self._sum_gradients(theta, rows, factors, cache)
+            else:
+                numbers = rows.shape[1] if self.has_centres else theta.size  # one centre's gradient, or all
+                (total,) = sum_over_chunks(work, n, rows_per_chunk(8 * numbers))
+        return total.reshape(theta.shape)
+
+    def _gradient_factors(self, theta: Any, X: Any, y: Any = None) -> Any:
+        """Compute what a sum of gradients needs of each row: the cache alone, or else the labels."""
+        return y
+
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
+        """Sum weight times gradient over a chunk of rows."""
+        gradients = self.gradients(theta, rows, cache)
+        return weights @ gradients.reshape(len(weights), theta.size)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
         radius, norms, products = np.float64(ball.radius), np.zeros(1), None
-        found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
-        found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
+        found = {
+            kind: np.asarray(alpha, dtype=np.float64)
+            for kind, method in METHODS.items()
+            if (alpha := getattr(self, method)(X, y)) is not None
+        }
         if "hessian" in found:
             found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
         known_convex = self.convex and type(self).gradients is not Loss.gradients
-        if known_convex or "smooth" in found or "hessian" in found:
+        if known_convex or {"smooth", "hessian"} & found.keys():
             gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
             norms, products = dual_norms(gradients), gradients.reshape(-1, ball.theta.size).__matmul__
         around = Neighbourhood(radius, found, norms, products)
@@ -440,7 +456,7 @@ class Loss(ABC):
 
     def _rows(self, X: Any) -> Rows:
         rows = as_rows(X, check_values=False)
-        if sparse.issparse(rows) and not self._takes_sparse:
+        if sparse.issparse(rows) and not self.has_predictors:
             raise TypeError(
                 f"{type(self).__name__} needs dense rows; X is sparse. Pass X.toarray() if it fits in memory"
             )
@@ -451,14 +467,14 @@ class Loss(ABC):
         shape, given = self.parameter_shape(n_columns), _frozen_array(name, theta)
         if shape is not None and given.shape != tuple(shape):
             raise ValueError(
-                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
+                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {shape}"
             )
         return given
 
     def _parameters(self, theta: Any, rows: Rows) -> Array:
         """Check theta against the rows, and convert it to their type."""
         given = self.check_parameters(theta, rows.shape[1])
-        with np.errstate(over="ignore"):
+        with ignore_overflow():
             typed = given.astype(rows.dtype, copy=False)
         if not np.isfinite(typed).all():
             raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")
@@ -479,10 +495,6 @@ class BuiltInLoss(Loss):
     max_third: ClassVar[float | None] = None
     """The largest third derivative, where it is bounded."""
 
-    @property
-    def never_refuses(self) -> bool:
-        return type(self).__module__.startswith("duramen.")
-
     @abstractmethod
     def reach(self, X: Any) -> Array:
         """Compute how far a unit of theta moves the number, row by row."""
@@ -490,20 +502,14 @@ class BuiltInLoss(Loss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         theta = self._parameters(theta, rows)
-        gradients = np.zeros((rows.shape[0], *theta.shape), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(gradients), theta.size), theta, rows, y, None)
-        return gradients
+        gradients = np.zeros((rows.shape[0], theta.size), dtype=rows.dtype)
+        self.put_gradients(gradients, theta, rows, y, None)
+        return gradients.reshape(-1, *theta.shape)
 
-    def lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("lipschitz")
+    def _row_constants(self, X: Any) -> dict[str, Array]:
+        return self._constants_by(self.reach(X))
 
-    def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("smooth")
-
-    def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(self.reach(X)).get("hessian")
-
-    def _constants(self, reach: Array) -> dict[str, Array]:
+    def _constants_by(self, reach: Array) -> dict[str, Array]:
         """Compute the constants of each kind of continuity that is bounded."""
         largest = (self.max_slope, self.max_curvature, self.max_third)
         with ignore_overflow():

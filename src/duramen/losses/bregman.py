@@ -10,11 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import xlogy
 
-from duramen.arrays import Array, Rows, dense_block, refuse_nonfinite, row_products
-from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow
-from duramen.losses.centres import KCentresLoss, least_among, least_cost
+from duramen.arrays import Array, Rows, row_products
+from duramen.losses.base import (
+    Ball,
+    Explanation,
+    MissingPropertyError,
+    ignore_overflow,
+    require_finite,
+)
+from duramen.losses.centres import KCentresLoss, least_among, over_blocks
 from duramen.losses.linear import entropy_of_log
-from duramen.parallel import join_chunks, rows_per_chunk
 
 
 class Divergence(ABC):
@@ -70,6 +75,7 @@ class Divergence(ABC):
         return C
 
 
+@dataclass(frozen=True)
 class ColumnDivergence(Divergence):
     """A sum over columns of non-negative terms, each accurate to a few units."""
 
@@ -82,7 +88,7 @@ class ColumnDivergence(Divergence):
         """Compute the second derivatives of phi, which must not grow away from zero: (k, d)."""
 
     def between(self, X: Array, C: Array) -> Array:
-        return np.asarray(self.terms(X, C).sum(axis=1))
+        return self.terms(X, C).sum(axis=1)
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
         return (X.shape[1] + 64) * np.finfo(X.dtype).eps * costs
@@ -94,7 +100,6 @@ class ColumnDivergence(Divergence):
         return self.second(np.maximum(centres - radius, 0))
 
 
-@dataclass(frozen=True)
 class SquaredDivergence(ColumnDivergence):
     """phi = |x|^2: the squared Euclidean distance, as in k-means."""
 
@@ -118,7 +123,6 @@ class SquaredDivergence(ColumnDivergence):
         return row_products(gap, gap)
 
 
-@dataclass(frozen=True)
 class KLDivergence(ColumnDivergence):
     """phi = sum x log x: the generalised Kullback-Leibler divergence sum x log(x/c) - x + c.
 
@@ -129,7 +133,7 @@ class KLDivergence(ColumnDivergence):
     domain = "0 or more in the data, more than 0 in the centres"
 
     def phi(self, X: Array) -> Array:
-        return np.asarray(xlogy(X, X).sum(axis=1))
+        return xlogy(X, X).sum(axis=1)
 
     def gradient(self, X: Array) -> Array:
         return np.log(X) + 1
@@ -138,7 +142,6 @@ class KLDivergence(ColumnDivergence):
         return 1 / C
 
     def terms(self, X: Array, C: Array) -> Array:
-        X, C = np.broadcast_arrays(X, C)
         return entropy_of_log(X, C, -_log_ratio(np.where(X == 0, np.finfo(X.dtype).tiny, X), C))
 
     def outside(self, X: Array) -> Array:
@@ -152,7 +155,6 @@ class KLDivergence(ColumnDivergence):
         return np.where(C > 0, C, np.finfo(np.float32).tiny ** 0.5)  # in the range of either float type
 
 
-@dataclass(frozen=True)
 class ItakuraSaitoDivergence(ColumnDivergence):
     """phi = -sum log x: the Itakura-Saito divergence sum x/c - log(x/c) - 1, for spectra."""
 
@@ -258,15 +260,16 @@ _NAMED: dict[str, Divergence] = {
 
 def divergence_of(given: Any) -> Divergence:
     """Return the Divergence for a name, a Divergence, or a pair (phi, gradient)."""
-    if isinstance(given, Divergence):
-        return given
-    if isinstance(given, str) and given in _NAMED:
-        return _NAMED[given]
-    if isinstance(given, (tuple, list)) and len(given) == 2 and all(callable(part) for part in given):
-        return CustomDivergence(*given)
-    names = ", ".join(repr(name) for name in _NAMED)
+    match given:
+        case Divergence():
+            return given
+        case str() if given in _NAMED:
+            return _NAMED[given]
+        case [potential, gradient] if callable(potential) and callable(gradient):
+            return CustomDivergence(potential, gradient)
     raise ValueError(
-        f"divergence={given!r} is not known; choose one of {names}, a pair (phi, gradient), or a Divergence"
+        f"divergence={given!r} is not known; choose one of {[*_NAMED]}, a pair (phi, gradient), or a "
+        "Divergence"
     )
 
 
@@ -297,6 +300,7 @@ class BregmanLoss(KCentresLoss):
     """
 
     divergence: Any = "kl"
+    convex = never_refuses = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -310,10 +314,10 @@ class BregmanLoss(KCentresLoss):
         return self.divergence.inside(centres)
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
-        found = super().explain(theta, X, y, mean)
-        if found is None or not isinstance(self.divergence, ColumnDivergence):
+        if not isinstance(self.divergence, ColumnDivergence):
             return None
-        return found._replace(kind="divergence", parts=self.divergence.terms(X, found.usual))
+        nearest = theta[self.nearest(theta, X)]
+        return Explanation("divergence", nearest, self.divergence.terms(X, nearest), np.zeros(len(X)))
 
     def costs(self, block: Array, centres: Array) -> Array:
         return np.stack([self.divergence.between(block, centre[None]) for centre in centres])
@@ -324,10 +328,6 @@ class BregmanLoss(KCentresLoss):
             members = np.flatnonzero(numbers == number)
             pulls[members] = self.divergence.slope(block[members], centre)
         return pulls
-
-    @property
-    def never_refuses(self) -> bool:
-        return False
 
     @property
     def max_curvature(self) -> float | None:  # type: ignore[override]
@@ -343,18 +343,15 @@ class BregmanLoss(KCentresLoss):
             rounding = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
             curvature = self.divergence.curvature(centres, (rounding + radius).astype(rows.dtype))
 
-        def work(chunk: slice) -> tuple[Array]:
-            block = dense_block(rows, chunk)
-            with ignore_overflow():
-                costs = self.costs(block, centres)
-                parts = zip(costs, centres, curvature, rounding, strict=True)
-                moves = np.stack([self._move(block, *part, radius) for part in parts])
-                here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
-                change = np.maximum(highest - here, here - (costs - np.minimum(moves, costs)).min(axis=0))
-            return (np.where(np.isnan(change), np.inf, change),)
+        def kernel(block: Array) -> list[Array]:
+            costs = self.costs(block, centres)
+            parts = zip(costs, centres, curvature, rounding, strict=True)
+            moves = np.stack([self._move(block, *part, radius) for part in parts])
+            here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
+            lowest = np.maximum(costs - moves, 0).min(axis=0)
+            return [np.fmin(np.maximum(highest - here, here - lowest), np.inf)]
 
-        scratch = (6 * rows.shape[1] + 4 * len(centres)) * rows.dtype.itemsize
-        (change,) = join_chunks(work, len(rows), rows_per_chunk(scratch))
+        (change,) = over_blocks(rows, kernel, scratch=6 * rows.shape[1] + 4 * len(centres))
         return self._checked(change, rows)
 
     def _move(self, block: Array, cost: Array, centre: Array, h: Array, u: Array, radius: Any) -> Array:
@@ -369,7 +366,7 @@ class BregmanLoss(KCentresLoss):
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
         move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
         move += 4 * self.divergence.rounding(block, centre[None], cost + move)
-        return np.where(np.isnan(move), np.inf, move)
+        return np.fmin(move, np.inf)
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         centres = self._parameters(theta, rows)
@@ -378,8 +375,7 @@ class BregmanLoss(KCentresLoss):
 
     def _checked(self, values: Array, rows: Array) -> Array:
         """Return values; raise ValueError if they are not finite because of what a row holds."""
-        if not np.isfinite(values).all():
-            refuse_nonfinite(rows)
+        if not np.isfinite(require_finite(values, rows)).all():
             self._refuse_outside(self.divergence.outside(rows), rows, "row")
         return values
 
@@ -397,23 +393,16 @@ class BregmanLoss(KCentresLoss):
         centres = self._centres(theta, rows)
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
-        unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps
-
-        def costs(pairs: Array, numbers: Array) -> Array:
-            return self.divergence.between(pairs, centres[numbers])
 
         def kernel(block: Array) -> list[Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
             # separately for each pair: one far centre must not blur the others
-            rounding = np.abs(slopes) @ np.abs(block).T
-            rounding += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
-            rounding *= unit
-            limit = (scores + rounding).min(axis=0)
-            scores -= rounding
-            return least_among(block, scores, limit, costs)
+            sizes = np.abs(slopes) @ np.abs(block).T
+            sizes += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
+            return least_among(block, centres, scores, sizes, 0.0, self.divergence.between)
 
-        least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
+        least, numbers = over_blocks(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
         return self._checked(least, rows), numbers
 
 
@@ -426,4 +415,4 @@ def _log_ratio(x: Array, c: Array) -> Array:
         lost = ~((ratio > np.finfo(ratio.dtype).tiny) & np.isfinite(ratio))
         if lost.any():
             logs = np.where(lost, np.log(x) - np.log(c), logs)
-    return np.asarray(logs)
+    return logs

@@ -25,11 +25,10 @@ from duramen.losses.base import (
     BuiltInLoss,
     Explanation,
     ignore_overflow,
-    lengths,
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
 
@@ -75,9 +74,11 @@ class CentreLoss(BuiltInLoss):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.values_and_cache(theta, X)[0]
 
-    def nearest(self, theta: Any, X: Any) -> Array:
+    def nearest(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Find the number of each row's nearest centre, the first of equally near ones: (n,)."""
         return self.values_and_cache(theta, X)[1]
+
+    _gradient_factors = nearest
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         cost, cluster = self.values_and_cache(theta, X)
@@ -94,17 +95,11 @@ class CentreLoss(BuiltInLoss):
             pulls = self.pulls(X, centres, numbers)
             out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         centres = self._centres(theta, rows)
-        numbers = self.nearest(theta, rows) if cache is None else cache
-
-        def work(chunk: slice) -> tuple[Array]:
-            pulls = self.pulls(rows[chunk], centres, numbers[chunk])
-            pulls[weights[chunk] == 0] = 0.0
-            return (sum_by_centre(pulls, numbers[chunk], weights[chunk], len(centres)),)
-
-        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(24 * rows.shape[1]))
-        return np.asarray(total).reshape(theta.shape)
+        pulls = self.pulls(rows, centres, cache)
+        pulls[weights == 0] = 0.0
+        return sum_by_centre(pulls, cache, weights, len(centres))
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
@@ -122,9 +117,13 @@ def distinct_rows(X: Array, rows: Array, enough: int) -> Array:
 
 @dataclass(frozen=True)
 class KCentresLoss(CentreLoss):
-    """A loss of the nearest of k centres: theta is (k, d)."""
+    """A loss of the nearest of k centres, convex if there is one: theta is (k, d)."""
 
     k: int
+
+    @property
+    def convex(self) -> bool:
+        return self.k == 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_count("k", self.k))
@@ -172,14 +171,13 @@ class DistanceLoss(CentreLoss):
         # enlarged for the rounding of a centre (a few units of its size), of a distance (relative), and of
         # squares that vanish, so that it bounds computed values too
         slack = (d + 8) * limits.eps
-        size = lengths(ball.theta).max() + ball.radius
-        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (d * limits.tiny) ** 0.5
+        reach = (ball.radius + 8 * limits.eps * ball._size) * (1 + slack) + (d * limits.tiny) ** 0.5
         with ignore_overflow():
             t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0], dtype=np.float64) * (1 + slack)
             here, up = self.height(t * t), self.height((t + reach) ** 2)
             down = self.height(np.maximum(t - reach, 0) ** 2)
             change = np.maximum(up - here, here - down) + slack * up
-            return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
+            return np.fmin(change, np.inf).astype(rows.dtype, copy=False)
 
     def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
         """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
@@ -189,16 +187,7 @@ class DistanceLoss(CentreLoss):
 
 
 @dataclass(frozen=True)
-class _KDistanceLoss(KCentresLoss, DistanceLoss):
-    """A loss of the distance to the nearest of k centres, convex if there is one."""
-
-    @property
-    def convex(self) -> bool:
-        return self.k == 1
-
-
-@dataclass(frozen=True)
-class KMeansLoss(_KDistanceLoss):
+class KMeansLoss(KCentresLoss, DistanceLoss):
     """k-means: the squared Euclidean distance to the nearest of k centres.
 
     theta is (k, d). Not Lipschitz on unbounded data, and smooth (with constant
@@ -232,7 +221,7 @@ class KMeansLoss(_KDistanceLoss):
 
 
 @dataclass(frozen=True)
-class KMedianLoss(_KDistanceLoss):
+class KMedianLoss(KCentresLoss, DistanceLoss):
     """k-median: the Euclidean distance to the nearest of k centres.
 
     theta is (k, d). Each f is 1-Lipschitz in the largest move of a centre
@@ -257,7 +246,7 @@ class KMedianLoss(_KDistanceLoss):
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
-        return np.divide(1, np.sqrt(squared), out=np.zeros_like(squared), where=squared > 0)
+        return 1 / np.sqrt(np.where(squared > 0, squared, np.inf))
 
 
 @dataclass(frozen=True)
@@ -295,30 +284,29 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
         return first_least(total) if numbered else [total.min(axis=0), np.zeros(len(block), dtype=np.int32)]
 
     if d <= FEW_COLUMNS:
-        return least_cost(X, differences, scratch=d + 2 * k)
+        return over_blocks(X, differences, scratch=d + 2 * k)
     shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
-    sizes = row_products(moved, moved)
-    # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
-    unit = 4 * (d + 8) * np.finfo(X.dtype).eps
-
-    def costs(pairs: Array, numbers: Array) -> Array:
-        pairs -= centres[numbers]
-        return row_products(pairs, pairs)
+    sizes = row_products(moved, moved)[:, None]
 
     def kernel(block: Array) -> list[Array]:
         there = block - shift
-        low = (-2 * moved) @ there.T
-        low += ((1 - unit) * sizes)[:, None]
-        limit = (low + (2 * unit * sizes)[:, None]).min(axis=0)
-        limit += 2 * unit * row_products(there, there)
-        return least_among(block, low, limit, costs)
+        scores = (-2 * moved) @ there.T
+        scores += sizes
+        # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
+        return least_among(block, centres, scores, sizes, row_products(there, there), squared_gaps)
 
-    return least_cost(X, kernel, scratch=3 * d + 6 * k)
+    return over_blocks(X, kernel, scratch=3 * d + 6 * k)
 
 
-def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
-    """Compute costs and centre numbers of all rows by a kernel, which keeps ``scratch`` numbers per row."""
+def squared_gaps(X: Array, C: Array) -> Array:
+    """Compute the squared distance of each row of X to the same row of C, which is overwritten."""
+    C -= X
+    return row_products(C, C)
+
+
+def over_blocks(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
+    """Join what a kernel computes of blocks of rows, for each of which it needs ``scratch`` numbers."""
 
     def work(chunk: slice) -> list[Array]:
         with ignore_overflow():
@@ -330,23 +318,28 @@ def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -
 def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
     """Sum weight times row over the rows of each of k centres: (k, d)."""
     ends = np.arange(len(weights) + 1)
-    return np.asarray(sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ rows)
+    return sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ rows
 
 
 def least_among(
-    block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
+    block: Array, centres: Array, scores: Array, sizes: Array, squares: Any, costs: Callable[..., Array]
 ) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
-    ``low`` (k, b) bounds the cost of each centre from below, up to a term of the row, and ``limit`` (b,) that
-    of the cheapest from above. ``costs`` computes it from gathered rows, which it may overwrite, and the
-    numbers of their centres. A bound that is NaN excludes nothing.
+    ``scores`` (k, b) are the costs up to a term of the row, as computed; their rounding errors are at most
+    ``sizes`` for each centre, or pair, and ``squares`` for each row, in units that depend on the number of
+    columns. ``costs`` computes the costs themselves, from gathered rows and centres. A score that is NaN
+    excludes nothing. The scores are overwritten.
     """
-    numbers, rows = np.nonzero(~(low > limit))
-    exact = np.empty(len(rows), dtype=block.dtype)
-    for start in range(0, len(rows), len(block) or 1):  # no more scratch memory when many centres remain
-        part = slice(start, start + len(block))
-        exact[part] = costs(block[rows[part]], numbers[part])
+    unit = 4 * (block.shape[1] + 8) * np.finfo(block.dtype).eps
+    rounding = unit * sizes
+    limit = (scores + rounding).min(axis=0) + 2 * unit * squares
+    scores -= rounding
+    numbers, rows = np.nonzero(~(scores > limit))
+    # in parts, so that it takes no more scratch memory when many centres remain
+    (exact,) = join_chunks(
+        lambda part: [costs(block[rows[part]], centres.take(numbers[part], axis=0))], len(rows), len(block)
+    )
     if len(rows) > len(block):  # rarely; nearly always there is one centre per row
         order = np.lexsort((exact, rows))
         best = order[np.diff(rows[order], prepend=-1) > 0]
@@ -360,12 +353,12 @@ def squared_differences(block: Array, centres: Array) -> Array:
     """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = columns[0] - coordinates[0]
-    np.multiply(total, total, out=total)
+    total *= total
     term = np.empty_like(total)
     for column, coordinate in zip(columns[1:], coordinates[1:], strict=True):
         np.subtract(column, coordinate, out=term)
-        np.multiply(term, term, out=term)
-        np.add(total, term, out=total)
+        term *= term
+        total += term
     return total
 
 

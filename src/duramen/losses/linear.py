@@ -31,18 +31,17 @@ from duramen.arrays import (
     scratch_rows,
     to_dense,
 )
-from duramen.errors import RowError
+from duramen.errors import RowError, rows_from
 from duramen.losses.base import (
     Ball,
     BuiltInLoss,
     Explanation,
     Neighbourhood,
     ignore_overflow,
-    lengths,
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk
 
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
@@ -67,7 +66,6 @@ class LinearLoss(BuiltInLoss):
     """Whether f is a function of the residual m - y."""
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
-    _takes_sparse = True
     needs_labels = has_predictors = convex = True
     fitter = "newton"
 
@@ -94,8 +92,8 @@ class LinearLoss(BuiltInLoss):
         y = self._labels(y, X)
         if not self.has_classes:
             return
-        numbers = y > 0 if self.classifies else y.astype(np.intp)
-        found = np.bincount(numbers, weights, minlength=self.n_classes)
+        numbers = np.maximum(y, 0).astype(np.intp)
+        found = np.bincount(numbers, weights, self.n_classes)
         if not found.all():
             raise ValueError(
                 f"the points of positive weight have the labels {np.unique(y[weights > 0]).tolist()}; "
@@ -115,32 +113,24 @@ class LinearLoss(BuiltInLoss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
+    _gradient_factors = slopes
+
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
         gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
-        with ignore_overflow():
-            block = rows if slopes.ndim == 1 else rows[:, None]
-            np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
+        np.einsum("i...,ij->i...j", slopes, rows, out=gradients[..., :d], dtype=out.dtype)
         gradients[..., d:] = slopes[..., None]
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
-        slopes = self.slopes(theta, rows, y) if cache is None else cache
-        slopes = (slopes.T * weights.astype(np.float64, copy=False)).T
-
-        def work(chunk: slice) -> tuple[Array]:
-            block = dense_block(rows, chunk).astype(np.float64, copy=False)
-            if slopes.ndim == 2:
-                return (slopes[chunk].T @ block,)
-            # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
-            return (np.einsum("i,ij->j", slopes[chunk], block),)
-
-        if sparse.issparse(rows):
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
+        slopes = (cache.T * weights.astype(np.float64, copy=False)).T
+        if sparse.issparse(rows) or slopes.ndim == 2:
             total = (rows.T @ slopes).T
-        else:
-            (total,) = sum_over_chunks(work, len(slopes), rows_per_chunk(8 * rows.shape[1]))
-        columns = [total, slopes.sum(axis=0)[..., None]]
-        return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
+        else:  # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
+            total = np.einsum("i,ij->j", slopes, np.require(rows, np.float64, "C"))
+        if not self.fit_intercept:
+            return total
+        return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
@@ -148,16 +138,11 @@ class LinearLoss(BuiltInLoss):
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
-        theta, d = np.asarray(theta), X.shape[1]
-        return np.asarray(X @ theta[..., :d].T + theta[..., d:].sum(axis=-1))
+        columns, d = np.transpose(theta), X.shape[1]
+        return X @ columns[:d] + columns[d:].sum(axis=0)
 
     def _over_rows(
-        self,
-        theta: Any,
-        X: Any,
-        y: Any,
-        *functions: Callable[[Array, Array], Array],
-        reach: Array | None = None,
+        self, theta: Any, X: Any, y: Any, *functions: Callable[..., Array], reach: Array | None = None
     ) -> list[Array]:
         """Evaluate each function of (m, y) on all rows; with ``reach``, the largest change for it follows."""
         rows = self._rows(X)
@@ -165,31 +150,23 @@ class LinearLoss(BuiltInLoss):
         labels = self._labels(y, rows)
         d = rows.shape[1]
         weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
-        nonfinite: list[slice] = []
 
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with ignore_overflow():
-                if sparse.issparse(rows):
-                    m = np.asarray(rows[chunk] @ weights.T)
-                else:
-                    m = linear_predictors(dense_block(rows, chunk), weights)
+            with ignore_overflow(), rows_from(chunk.start):
+                m = linear_predictors(dense_block(rows, chunk), weights)
                 m += parameters[..., d:].sum(axis=-1)
-                spread = m.max(initial=0.0) - m.min(initial=0.0)
-                if not spread < limit:  # as on every row with NaN or infinity
-                    nonfinite.append(chunk)
                 found = [function(m, encoded) for function in functions]
-                return found if reach is None else [*found, self._change(m, encoded, reach[chunk])]
+                if reach is not None:
+                    found.append(self._change(m, encoded, reach[chunk]))
+                if not np.abs(m).max(initial=0.0) < limit:  # as on every row with NaN or infinity
+                    refuse_nonfinite(rows[chunk])
+                    text = f"the predictor of {{row}} overflows {rows.dtype}; scale the columns"
+                    refuse_rows(np.isnan(found[0]), encoded, text)
+                return found
 
-        few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
-        found = join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
-        if nonfinite:
-            refuse_nonfinite(rows)
-            lost = np.isnan(found[0]).nonzero()[0]  # predictors of finite rows overflow
-            if lost.size:
-                text = "the predictor of {row} overflows {dtype}; scale the columns"
-                raise RowError(text, int(lost[0]), dtype=rows.dtype)
-        return found
+        few = rows_per_chunk(32 * weights.size // d)
+        return join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
 
     def _labels(self, y: Any, rows: Rows) -> Array:
         if y is None:
@@ -197,8 +174,8 @@ class LinearLoss(BuiltInLoss):
         labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
-            text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
-            refuse_labels(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
+            text = "y has {label} in {row}, too large for the type of X; pass X as float64"
+            refuse_rows(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
     def reach(self, X: Any) -> Array:
@@ -225,7 +202,11 @@ class LinearLoss(BuiltInLoss):
         return max(1000, min(3000, 50 * n_columns))
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        return {"value": self._predictors(theta, X)}
+        return self._predict(self._predictors(theta, X))
+
+    def _predict(self, m: Array) -> dict[str, Array]:
+        """Convert predictors to predictions."""
+        return {"value": m}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Follow the predictor in the direction in which the loss grows."""
@@ -252,23 +233,18 @@ class LinearLoss(BuiltInLoss):
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
-        norms, radius, d = self.reach(rows), np.float64(ball.radius), rows.shape[1]
+        norms, radius = self.reach(rows), np.float64(ball.radius)
         reach = _reach(ball, rows, norms)
-        found = self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)
-        norms, slopes, curvatures, deviation = (
-            part.astype(np.float64, copy=False) for part in (norms, *found)
-        )
-        slopes, constants = _finite(slopes), {**self._constants(norms), "deviation": deviation}
+        found = [norms, *self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)]
+        norms, slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
+        slopes, constants = _finite(slopes), {**self._constants_by(norms), "deviation": deviation}
         with ignore_overflow():
             if "hessian" in constants:
                 constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (radius / 3)
             steep = np.abs(slopes) * norms
-
-        def products(gradient: Array) -> Array:
-            with ignore_overflow():
-                return slopes * (rows @ gradient[:d] + gradient[d:].sum())
-
-        return Neighbourhood(radius, constants, steep, products)
+        return Neighbourhood(
+            radius, constants, steep, lambda gradient: slopes * self._predictors(gradient, rows)
+        )
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
@@ -276,19 +252,21 @@ class LinearLoss(BuiltInLoss):
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
         bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
-        return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
+        return np.fmin(bound, np.inf)  # not NaN: there is no bound where the loss itself overflows
 
 
 def explanation(kind: str, leads: Array, values: Array, mean: Array) -> Explanation:
     """Explain losses that are large where <leads, (values, 1)> is."""
     d = values.shape[1]
-    usual = np.broadcast_to(mean[:d], values.shape)
-    rest = (leads[:, :d] * usual).sum(axis=1) + leads[:, d:].sum(axis=1)
-    return Explanation(kind, usual, leads[:, :d] * (values - usual), rest)
+    usual = mean[:d]
+    rest = leads[:, :d] @ usual + leads[:, d:].sum(axis=1)
+    return Explanation(kind, np.broadcast_to(usual, values.shape), leads[:, :d] * (values - usual), rest)
 
 
-def linear_predictors(block: Array, weights: Array) -> Array:
+def linear_predictors(block: Rows, weights: Array) -> Array:
     """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
+    if sparse.issparse(block):
+        return block @ weights.T
     if weights.ndim == 1:
         return row_products(block, weights)
     return np.stack([row_products(block, one) for one in weights], axis=1)
@@ -297,7 +275,7 @@ def linear_predictors(block: Array, weights: Array) -> Array:
 def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
     """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
-    rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta).max() + ball.radius)
+    rounding = (rows.shape[1] + 8) * unit * ball._size
     with ignore_overflow():
         return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
@@ -308,14 +286,13 @@ def _finite(slopes: Array) -> Array:
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
-def refuse_labels(wrong: Array, y: Array, text: str) -> None:
-    """Raise a RowError that names the first label that is wrong, if there is one."""
+def refuse_rows(wrong: Array, y: Array, text: str) -> None:
+    """Raise a RowError that names the first wrong row, and its label, if there is one."""
     if wrong.any():
-        row = int(wrong.argmax())
+        row = int(np.argwhere(wrong)[0][0])
         raise RowError(text, row, label=y[row])
 
 
-@dataclass(frozen=True)
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
 
@@ -325,10 +302,10 @@ class _MarginLoss(LinearLoss):
     def check_labels(self, y: Array) -> None:
         takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
         zero, negative = y == 0, y == -1
-        advice = "Encode the classes first, for instance y == positive_class"
-        refuse_labels(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
+        wrong = "; {row} has {label}. Encode the classes first, for instance y == positive_class"
+        refuse_rows(~(zero | negative | (y == 1)), y, takes + wrong)
         if zero.any() and negative.any():
-            text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
+            text = takes + ", but not both; {earlier} has 0 and {row} has -1"
             raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
@@ -337,8 +314,7 @@ class _MarginLoss(LinearLoss):
     def vc_dimension(self, n_columns: int) -> float:
         return float(n_columns + self.fit_intercept + 1)
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)
+    def _predict(self, m: Array) -> dict[str, Array]:
         return {"class": (m > 0).astype(np.intp), "probability": np.stack([expit(-m), expit(m)], axis=1)}
 
 
@@ -372,31 +348,23 @@ class LogisticLoss(_MarginLoss):
 
 
 class ClippedLoss(LinearLoss):
-    """A function of a residual r whose slope is r / width, clipped: a parabola, continued by lines."""
+    """A function of the residual m - y whose slope is that over width, clipped: a parabola, then lines."""
 
+    limits: tuple[float, float]
+    """The least and the largest slope."""
     width: float = 1.0
+    of_residual = True
     max_curvature = 1.0
 
-    @property
-    @abstractmethod
-    def limits(self) -> tuple[float, float]:
-        """The least and the largest slope."""
-
-    def residual(self, m: Array, y: Array) -> Array:
-        """Compute r."""
-        return m - y
-
     def pointwise(self, m: Array, y: Array) -> Array:
-        r = self.residual(m, y)
-        pull = np.clip(r / self.width, *self.limits)
+        r, pull = m - y, self.slope(m, y)
         return pull * (r - pull * (self.width / 2))
 
     def slope(self, m: Array, y: Array) -> Array:
-        return np.clip(self.residual(m, y) / self.width, *self.limits)
+        return np.clip((m - y) / self.width, *self.limits)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        pull, (least, most) = self.residual(m, y) / self.width, self.limits
-        return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
+        return ((m - y) / self.width == self.slope(m, y)).astype(m.dtype) / self.width
 
 
 def softplus(x: Array) -> Array:
@@ -405,7 +373,7 @@ def softplus(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class SmoothHingeLoss(ClippedLoss, _MarginLoss):
+class SmoothHingeLoss(_MarginLoss):
     """Support vector machine with a smooth hinge: 0 for s >= 1, (1 - s)^2 / 2 to s = 0, then 1/2 - s.
 
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
@@ -418,21 +386,18 @@ class SmoothHingeLoss(ClippedLoss, _MarginLoss):
     array([0.   , 0.125, 1.5  ])
     """
 
-    max_slope = 1.0
+    max_slope = max_curvature = 1.0
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)  # no probabilities
+    def _predict(self, m: Array) -> dict[str, Array]:
         return {"class": (m > 0).astype(np.intp), "score": m}
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        return -1.0, 0.0
-
-    def residual(self, m: Array, y: Array) -> Array:
-        return y * m - 1
+    def pointwise(self, m: Array, y: Array) -> Array:
+        r = y * m - 1
+        pull = np.clip(r, -1, 0)
+        return pull * (r - pull / 2)
 
     def slope(self, m: Array, y: Array) -> Array:
-        return y * super().slope(m, y)
+        return y * np.clip(y * m - 1, -1, 0)
 
     def curvature(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -485,7 +450,6 @@ class HuberLoss(ClippedLoss):
     """
 
     delta: float = 1.35
-    of_residual = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -498,7 +462,8 @@ class HuberLoss(ClippedLoss):
         return float(self.delta)
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def limits(self) -> tuple[float, float]:  # type: ignore[override]
+        """The least and the largest slope."""
         return -self.delta, self.delta
 
 
@@ -546,24 +511,21 @@ class QuantileLoss(LinearLoss):
 
     def smoothed(self, mean: float, share: float) -> LinearLoss:
         """Return a smooth loss: a parabola in place of the kink, to about a share of the mean residual."""
-        width = share * mean / (2 * self.quantile * (1 - self.quantile))
-        return _SmoothedQuantileLoss(self.quantile, width, fit_intercept=self.fit_intercept)
+        q = self.quantile
+        width = share * mean / (2 * q * (1 - q))
+        return _SmoothedQuantileLoss((-q, 1 - q), width, fit_intercept=self.fit_intercept)
 
 
 @dataclass(frozen=True)
-class _SmoothedQuantileLoss(ClippedLoss, QuantileLoss):
+class _SmoothedQuantileLoss(ClippedLoss):
     """The Moreau envelope of a pinball loss: a parabola for r from (q - 1) w to q w, then lines."""
 
-    width: float = 1.0
-    fitter = "newton"
+    limits: tuple[float, float]
+    width: float
 
     @property
     def max_curvature(self) -> float:  # type: ignore[override]
         return 1 / self.width
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return -self.quantile, 1 - self.quantile
 
 
 @dataclass(frozen=True)
@@ -583,11 +545,11 @@ class PoissonLoss(LinearLoss):
 
     units_off = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        return {"value": np.exp(self._predictors(theta, X))}
+    def _predict(self, m: Array) -> dict[str, Array]:
+        return {"value": np.exp(m)}
 
     def check_labels(self, y: Array) -> None:
-        refuse_labels(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
+        refuse_rows(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
         return entropy_of_log(y, np.exp(m), m - np.log(np.maximum(y, np.finfo(y.dtype).tiny)))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.losses.base import Explanation, Loss, ignore_overflow
-from duramen.losses.linear import LinearLoss, explanation, refuse_labels, softplus
+from duramen.losses.base import Explanation, Loss
+from duramen.losses.linear import LinearLoss, explanation, refuse_rows, softplus
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,8 @@ class SoftmaxLoss(LinearLoss):
     def default_sampler(self, has_radius: bool, few: bool) -> str:
         return "leverage"
 
-    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
-        m = self._predictors(theta, X)
-        return {"class": m.argmax(axis=1), "probability": _shares(m)}
+    def _predict(self, m: Array) -> dict[str, Array]:
+        return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
 
     def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Compare the label's predictor with the strongest of the others."""
@@ -64,11 +64,11 @@ class SoftmaxLoss(LinearLoss):
         return explanation("classes", theta[predictors.argmax(axis=1)] - theta[labels], X, mean)
 
     def check_labels(self, y: Array) -> None:
-        with ignore_overflow():
-            wrong = ~((y >= 0) & (y < self.n_classes) & (y == np.floor(y)))
-        text = f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. "
-        advice = "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
-        refuse_labels(wrong, y, text + advice)
+        text = (
+            f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. Encode them first, for "
+            "instance by np.unique(y, return_inverse=True)[1]"
+        )
+        refuse_rows((y < 0) | (y >= self.n_classes) | (y % 1 > 0), y, text)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
@@ -78,29 +78,22 @@ class SoftmaxLoss(LinearLoss):
 
     def slope(self, m: Array, y: Array) -> Array:
         """Compute the derivative in each predictor: the class's probability, less 1 for the label's."""
-        slopes = _shares(m)
+        slopes: Array = softmax(m, axis=1)
         slopes[np.arange(len(m)), y] -= 1
         return slopes
 
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the Hessian in the predictors: (n, n_classes, n_classes)."""
-        shares = np.ascontiguousarray(_shares(m).T)
-        bends, own = shares[:, None] * -shares, np.arange(self.n_classes)
-        bends[own, own] = shares * (1 - shares)
-        return bends.T
+        shares = np.ascontiguousarray(softmax(m, axis=1).T)
+        same = np.eye(self.n_classes, dtype=m.dtype)[..., None]
+        return (shares[:, None] * (same - shares)).T
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Compute the supremum, by convexity where the label's predictor falls, and all others rise."""
         short = _shortfalls(m, y)
         here, highest = softplus(short), softplus(short + 2 * reach)
         bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)
-        return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
-
-
-def _shares(m: Array) -> Array:
-    """Compute the probability of each class."""
-    shares = np.exp(m - m.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        return np.fmin(bound, np.inf)  # not NaN: there is no bound where predictors overflow
 
 
 def _shortfalls(m: Array, labels: Array) -> Array:
@@ -109,4 +102,4 @@ def _shortfalls(m: Array, labels: Array) -> Array:
     gaps = m - m[own][:, None]
     gaps[own] = -np.inf
     top = gaps.max(axis=1)
-    return np.asarray(top + np.log(np.exp(gaps - top[:, None]).sum(axis=1)))
+    return top + np.log(np.exp(gaps - top[:, None]).sum(axis=1))

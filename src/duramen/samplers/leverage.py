@@ -100,8 +100,6 @@ def _product(rows: Rows, frame: Array) -> Array:
 
 
 def _steady_product(rows: Rows, frame: Array) -> Array:
-    if sparse.issparse(rows):
-        return np.asarray(rows @ frame)
     return linear_predictors(rows.astype(np.float64, copy=False), np.ascontiguousarray(frame.T))
 
 

@@ -20,6 +20,7 @@ from duramen.losses.centres import (
     least_two,
     nearest_squared,
     squared_differences,
+    squared_gaps,
     sum_by_centre,
 )
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
@@ -240,7 +241,9 @@ class NearestCentres:
 
         def work(chunk: slice) -> None:
             which = chunk if rows is None else rows[chunk]
-            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
+            squared[chunk] = squared_gaps(
+                _block(self.X, which), self.centres.take(self.numbers[which], axis=0)
+            )
 
         for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
         return squared
@@ -296,15 +299,10 @@ def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:
     sizes, squares = row_products(moved, moved), row_products(there, there)
     first, least, second = least_two((-2 * moved) @ there.T + sizes[:, None])
     rounding = 8 * (len(shift) + 8) * np.finfo(np.float64).eps * (squares + sizes.max()) + _VANISHING
-    squared, others = _gaps(block, centres, first), np.sqrt(np.maximum(second + squares - rounding, 0.0))
+    squared = squared_gaps(block, centres.take(first, axis=0))
+    others = np.sqrt(np.maximum(second + squares - rounding, 0.0))
     close = np.flatnonzero(~(second - least > 2 * rounding))
     if close.size:
         squared[close], first[close] = nearest_squared(block[close], centres)
         others[close] = 0.0
     return first, squared, others
-
-
-def _gaps(block: Array, centres: Array, numbers: Array) -> Array:
-    gap = centres.take(numbers, axis=0)
-    gap -= block
-    return row_products(gap, gap)
