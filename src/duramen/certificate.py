@@ -62,10 +62,6 @@ class Certificate:
     covered: float
     search: str
 
-    def __post_init__(self) -> None:
-        for name in ("errors", "probes", "kinds"):
-            object.__setattr__(self, name, read_only(getattr(self, name)))
-
     @property
     def max_error(self) -> float:
         """The largest error found: a lower bound on the worst case in the ball."""
@@ -157,15 +153,15 @@ def certify(
                 with suppress(ValueError):
                     found.append(search.probe(theta, kind))
         climbed, how = search.climb(found, ascent_steps)
-    probes = found + climbed
+    thetas, kinds, errors, covered = map(np.stack, zip(*found, *climbed, strict=True))
     return Certificate(
-        errors=np.abs([probe.error for probe in probes]),
-        probes=np.stack([probe.theta for probe in probes]),
-        kinds=np.array([probe.kind for probe in probes]),
+        errors=read_only(np.abs(errors)),
+        probes=read_only(thetas),
+        kinds=read_only(kinds),
         radius=ball.radius,
         n_points=int(np.count_nonzero(search.data.weights)),
         n_refused=1 + n_probes - len(found),
-        covered=float(np.mean([probe.covered for probe in found])),
+        covered=float(covered[: len(found)].mean()),
         search=how,
     )
 
@@ -258,14 +254,12 @@ def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoi
         has = "labels, and y is None; pass y, one label per row" if y is None else "no labels; leave y out"
         raise ValueError(f"the coreset has {has}")
     data = points(X, y, weights=sample_weight)
-    width, weight = core.points.n_columns, core.total_weight
-    if data.n_columns != width:
+    here, there = (
+        f"{part.n_columns} columns, total weight {part.total_weight:,.10g}" for part in (data, core.points)
+    )
+    same_weight = math.isclose(data.total_weight, core.total_weight, rel_tol=_SAME_WEIGHT)
+    if data.n_columns != core.points.n_columns or not same_weight:
         raise ValueError(
-            f"X has {data.n_columns} columns; the coreset has {width}: pass the data it was built from"
-        )
-    if not math.isclose(data.total_weight, weight, rel_tol=_SAME_WEIGHT):
-        raise ValueError(
-            f"X has total weight {data.total_weight:,.10g}, the coreset {weight:,.10g}: it was built from "
-            "other data; pass the X and sample_weight that it was built from"
+            f"X has {here}; the coreset has {there}: pass the X and sample_weight it was built from"
         )
     return data

@@ -33,9 +33,9 @@ def naming(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, target) from error
+        if error.filename is None and error.errno is not None:
+            error.filename = target
+        raise
 
 
 @contextmanager

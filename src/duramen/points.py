@@ -11,7 +11,17 @@ from uuid import UUID
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, is_frame, read_only, take_rows
+from duramen.arrays import (
+    Array,
+    Rows,
+    as_column,
+    as_rows,
+    column_names,
+    is_frame,
+    read_only,
+    refuse_nonfinite,
+    take_rows,
+)
 from duramen.errors import RowError
 
 
@@ -58,7 +68,7 @@ class WeightedPoints:
 
     def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
         labels = None if y is None else read_only(y)
-        vars(self).update(X=_frozen_rows(X), y=labels, weights=read_only(weights), ids=read_only(ids))
+        vars(self).update(X=read_only(X), y=labels, weights=read_only(weights), ids=read_only(ids))
 
     @classmethod
     def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
@@ -152,14 +162,10 @@ class WeightedPoints:
         array([7, 3])
         """
         parts = list(parts)
-        if not parts:
-            raise ValueError("concat needs at least one set of points; found none")
-        for part in parts[1:]:
-            if _form(part) != _form(parts[0]):
-                raise ValueError(
-                    f"points of {_form(parts[0])} and points of {_form(part)} cannot be joined; they must be "
-                    "alike"
-                )
+        forms = list(dict.fromkeys(map(_form, parts)))
+        if len(forms) != 1:
+            found = "; ".join(forms) or "none"
+            raise ValueError(f"concat needs at least one set of points, all of one form; found {found}")
         X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
         numbers = np.concatenate(ids)
         _refuse_repeats(numbers)
@@ -181,10 +187,12 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
 
 
 def _validated(X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> tuple[Any, ...]:
-    rows = as_rows(X, check_values=check_values)
+    rows = as_rows(X)
     n = rows.shape[0]
     if not n:
         raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
+    if check_values:
+        refuse_nonfinite(rows, names=column_names(X) if is_frame(X) else None)
     return (
         rows,
         None if y is None else as_column(y, n, "y"),
@@ -231,25 +239,17 @@ def _refuse_repeats(ids: Array) -> None:
     """Raise a ValueError that names the first row whose id is repeated, if there is one."""
     if (ids[1:] > ids[:-1]).all():
         return
-    _, firsts, codes = np.unique(ids, return_index=True, return_inverse=True)
-    again = np.flatnonzero(firsts[codes] != np.arange(len(ids)))
-    if again.size:
-        row = int(again[0])
+    _, firsts = np.unique(ids, return_index=True)
+    if len(firsts) < len(ids):
+        row = int(np.delete(np.arange(len(ids)), firsts)[0])
         text = "ids must be distinct; id {id} of {earlier} occurs again in {row}"
-        raise RowError(text, row, earlier=int(firsts[codes[row]]), id=ids[row])
+        raise RowError(text, row, earlier=int((ids == ids[row]).argmax()), id=ids[row])
 
 
 def _form(points: WeightedPoints) -> str:
     """Describe what points that can be joined have in common."""
     form = "sparse" if sparse.issparse(points.X) else "dense"
     return f"{points.n_columns} columns, {form}, with {'no ' * (points.y is None)}labels"
-
-
-def _frozen_rows(rows: Rows) -> Rows:
-    if not sparse.issparse(rows):
-        return read_only(rows)
-    parts = (read_only(rows.data), read_only(rows.indices), read_only(rows.indptr))
-    return sparse.csr_array(parts, shape=rows.shape)
 
 
 Name: TypeAlias = str | UUID
@@ -271,9 +271,8 @@ def is_names(ids: Any) -> bool:
     """
     if isinstance(ids, _KINDS):
         return True
-    if isinstance(ids, bytes | dict) or not hasattr(ids, "__getitem__") or is_frame(ids):
-        return False
-    if getattr(ids, "ndim", 1) != 1:
+    is_column = hasattr(ids, "__getitem__") and getattr(ids, "ndim", 1) == 1
+    if not is_column or isinstance(ids, bytes | dict) or is_frame(ids):
         return False
     if getattr(getattr(ids, "dtype", None), "kind", "") in ("U", "T"):
         return True
@@ -318,9 +317,5 @@ def tagged(name: Name) -> bytes:
 
 def listed(names: Any) -> list[Any]:
     """List the entries of a column as Python objects."""
-    if isinstance(names, _KINDS):
-        return [names]
-    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
-        if hasattr(names, method):
-            return list(getattr(names, method)())
-    return [str(name) if isinstance(name, np.str_) else name for name in names]
+    entries = [names] if isinstance(names, _KINDS) else np.asanyarray(names, dtype=object).tolist()
+    return [str(entry) if isinstance(entry, str) else entry for entry in entries]  # not NumPy's strings

@@ -41,7 +41,7 @@ class Bar:
             self._start()
         if self._rich is not None:
             rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
-            self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
+            self._rich.update(self._task, completed=share, rate=rate)
 
     def at_pass(self, number: int, share: float, rows: int) -> None:
         """Move to a share of a pass over data, each of which is another part of the work."""

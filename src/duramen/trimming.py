@@ -42,7 +42,7 @@ def outlier_weight(n_outliers: float, total_weight: float, weights: Array | None
     z = _as_float(n_outliers)
     if z < 1:  # undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996
         z *= total_weight
-        z = float(round(z)) if abs(z - round(z)) <= 4 * _EPS * round(z) else z
+        z = float(round(z)) if math.isclose(z, round(z), rel_tol=4 * _EPS) else z
     if weights is not None and math.isclose(z, total_weight, rel_tol=_ROUNDED):
         total_weight = math.fsum(weights)
     if z >= total_weight and z > 0:
@@ -61,11 +61,10 @@ def checked_outliers(n_outliers: Any, total: float = np.inf) -> float:
 
 
 def _as_float(n_outliers: Any) -> float:
-    """Convert a number of outliers; a fraction in single precision is read as the decimal it shows."""
+    """Convert a number of outliers by its decimals: a fraction in single precision is what it shows."""
     if not is_number(n_outliers):
         raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
-    short = isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8
-    given = float(str(n_outliers) if short else n_outliers)
+    given = float(str(n_outliers))
     if not given >= 0:
         raise ValueError(
             f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
@@ -267,10 +266,8 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     check_nonnegative("l2", l2)
     if l2 > 0 and not loss.has_predictors:
         raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")
-    if not len(points):
-        raise ValueError("there are no points to solve on; pass at least one")
     if not points.total_weight > 0:
-        raise ValueError("all weights are zero; pass points with positive weight")
+        raise ValueError("there are no points, or all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
     loss.check_solvable(points.X, points.y, points.weights, z)
     problem = Problem(points, loss, z)

@@ -107,6 +107,10 @@ def atomic(change: _Method) -> _Method:
     return wrapped  # type: ignore[return-value]
 
 
+def _unchanged(X: Rows, y: Any) -> tuple[Rows, Any]:
+    return X, y
+
+
 @dataclass(eq=False, repr=False)
 class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
@@ -132,6 +136,7 @@ class RobustEstimator(BaseEstimator):
     _BOUNDED = "n_outliers=0"  # the parameter that gives the objective a minimum where it has none
     _SPARSE: ClassVar[str | bool] = False  # the form of sparse rows, if they may be so
     _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
+    _as_trained = staticmethod(_unchanged)  # how to convert rows and labels to what the loss takes
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -319,11 +324,8 @@ class RobustEstimator(BaseEstimator):
         self._n_seen = first + X.shape[0]
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         new = self._points(X, y, sample_weight, first)
-        dtype = live.points(live.ids[:1]).X.dtype
-        with np.errstate(over="ignore"):
-            X = new.X.astype(dtype, copy=False)
-        refuse_nonfinite(X, f"X as {dtype}")
-        X, y = self._as_trained(X, new.y)
+        refuse_nonfinite(new.X)
+        X, y = self._as_trained(new.X, new.y)
         self._refit(live, partial(_insert, live, new.with_parts(X=X, y=y)), partial(live.delete, new.ids))
         return self
 
@@ -388,10 +390,6 @@ class RobustEstimator(BaseEstimator):
         rows = self._new_rows(X)
         return self.solution_.loss.values(self.solution_.theta, *self._as_trained(rows, y))
 
-    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        """Convert rows and labels to what the loss takes."""
-        return rows, y
-
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute minus the loss of the rows, with the same share of the weight set aside as in training."""
         losses = self.losses(X, y)
@@ -406,7 +404,7 @@ class RobustEstimator(BaseEstimator):
         if not checked_total(weights):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
         ids = first_id + np.arange(len(weights))
-        points = WeightedPoints._from_parts(as_rows(X, check_values=False), y, weights, ids)
+        points = WeightedPoints._from_parts(as_rows(X), y, weights, ids)
         return points if weights.all() else points.take(weights > 0)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
-from duramen.arrays import Array, Rows, is_number
+from duramen.arrays import Array, check_range
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, codes_of, encoded
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
@@ -70,9 +70,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _LABELS: ClassVar = {}
 
     def _settings(self) -> FitSettings:
-        if not (is_number(self.C) and self.C >= 1e-300):
-            raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
-        return self._settings_of(self._loss(2), l2=1 / float(self.C))
+        expected = "a positive number, 1e-300 or more; np.inf: no penalty"
+        return self._settings_of(self._loss(2), l2=1 / check_range("C", self.C, 1e-300, np.inf, expected))
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         labels = self.classes_ = data.profile.classes
@@ -80,7 +79,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
         self._check_classes(data.profile.class_weights, settings)
         settings = replace(settings, loss=self._loss(len(labels)))
-        return settings, data.changed(partial(encoded, classes=labels))
+        self._as_trained = partial(encoded, classes=self.classes_)
+        return settings, data.converted(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
@@ -104,9 +104,6 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
         largest = np.finfo(scores.dtype).max / 4
         return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
-
-    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        return rows, codes_of(y, self.classes_)
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:

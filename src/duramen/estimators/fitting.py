@@ -16,11 +16,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from duramen.arrays import (
+    ABOVE_ZERO,
+    LARGEST,
     Array,
     Rows,
     check_count,
+    check_range,
     generator,
-    is_number,
     is_whole,
     refuse_nonfinite,
     weighted_quantiles,
@@ -48,6 +50,7 @@ _SAFETY = 1.2  # factor on the size that the error implies, since the error is i
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
+Conversion = Callable[[Rows, Any], tuple[Rows, Any]]  # of rows and labels to those that a loss takes
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ class FitSettings:
             raise ValueError(
                 f"coreset_size={size!r} must be a whole number of 2 or more, 'auto', or None for all"
             )
-        if not (is_number(self.tol) and 0 < self.tol < np.inf):
-            raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
+        check_range(
+            "tol", self.tol, ABOVE_ZERO, LARGEST, "a positive number, such as 0.01 for an error of 1%"
+        )
         check_count("n_init", self.n_init)
         check_count("n_rounds", self.n_rounds)
 
@@ -92,8 +96,8 @@ def seed_of(random_state: Any) -> int:
     return int(random_state) if is_whole(random_state) else int(generator(random_state).integers(2**63))
 
 
-def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other classes") -> Array:
-    """Return the number of the class of each label; refuse a label that is not one of the classes."""
+def encoded(X: Rows, y: Any, *, classes: Array) -> tuple[Rows, Array]:
+    """Replace labels by the numbers of their classes; refuse a label that is not one of the classes."""
     y = np.asarray(y)
     try:
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
@@ -102,9 +106,10 @@ def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other cla
     unknown = np.flatnonzero(classes[codes] != y)
     if len(unknown):
         raise ValueError(
-            f"y holds the class {y.tolist()[unknown[0]]!r}, but the model knows {classes.tolist()}; {way_out}"
+            f"y holds the class {y.tolist()[unknown[0]]!r}, but the model knows {classes.tolist()}; call fit "
+            "to learn other classes, from data that does not change between passes"
         )
-    return codes
+    return X, codes
 
 
 def _mixed(y: Array) -> ValueError:
@@ -122,8 +127,8 @@ class Profiler:
 
     def __init__(self, loss: Loss, first: Plan | None = None) -> None:
         self._has_classes = loss.has_classes
-        self.classes: Any = ()
-        self.class_weights: Any = ()
+        self.classes: Array = np.empty(0)
+        self.class_weights: Array = np.empty(0)
         self.first_pass: Any = first and Summarizer(first)
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
@@ -142,7 +147,12 @@ class Profiler:
         return self
 
     def _add_classes(self, labels: Any, weights: Any) -> None:
-        _check_classes(labels)
+        fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
+        if len(fractions):  # scikit-learn expects the first words
+            text = (
+                f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
+            )
+            raise ValueError(text)
         if len(self.classes):
             labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
         try:
@@ -150,15 +160,6 @@ class Profiler:
         except TypeError:
             raise _mixed(labels) from None
         self.class_weights = np.bincount(codes, weights)
-
-
-def _check_classes(labels: Array) -> None:
-    """Raise ValueError if labels are not classes; the first words are those that scikit-learn expects."""
-    fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
-    if len(fractions):
-        raise ValueError(
-            f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
-        )
 
 
 class TrimmedPass:
@@ -192,13 +193,13 @@ class TrimmedPass:
         both = zip((self.losses, self.weights, self.labels, self.ids), rows, strict=True)
         losses, weights, labels, ids = (np.concatenate(pair) for pair in both)
         kept = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids)
-        aside = kept < weights
-        self._rest.add_rows(losses[~aside] * weights[~aside])
-        order = np.flatnonzero(aside)
-        order = order[np.lexsort((-ids[order], -losses[order]))]
-        kept_rows = [column[order] for column in (losses, weights, labels, ids)]
-        self.losses, self.weights, self.labels, self.ids = kept_rows
-        self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[order])
+        worst = np.flatnonzero(kept < weights)
+        worst = worst[np.lexsort((-ids[worst], -losses[worst]))]
+        self._rest.add_rows(np.delete(losses, worst) * np.delete(weights, worst))
+        self.losses, self.weights, self.labels, self.ids = (
+            column[worst] for column in (losses, weights, labels, ids)
+        )
+        self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[worst])
 
 
 class _Changing:
@@ -243,9 +244,9 @@ def _prepare(points: WeightedPoints, *, loss: Loss) -> WeightedPoints:
     return points if points.weights.all() else points.take(points.weights > 0)
 
 
-def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
-    """Replace labels by the numbers of their classes."""
-    return points.with_parts(y=codes_of(points.y, classes, "the data must not change between passes"))
+def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints:
+    X, y = convert(points.X, points.y)
+    return points.with_parts(X=X, y=y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,8 +314,9 @@ class AllRows:
             feature_names=np.array(source.names, dtype=object) if named else None,
         )
 
-    def changed(self, change: Change) -> AllRows:
-        """Return the same data with all points changed by a function that can be pickled."""
+    def converted(self, convert: Conversion) -> AllRows:
+        """Return the same data with all rows and labels converted by a function that can be pickled."""
+        change = partial(_converted, convert=convert)
         if self.points is not None:
             return replace(self, points=change(self.points))
         kept = self.first_pass.kept
@@ -369,7 +371,7 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
     n = data.n_points
     if is_auto(settings.coreset_size):
         shape = settings.loss.parameter_shape(data.n_columns)
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
+        size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or 1)))
     else:
         size = int(settings.coreset_size)
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
@@ -386,7 +388,7 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
             size = 4 * size
             continue
         found = FitResult(_solve(settings, core), core, size, trials)
-        for _ in range(int(settings.n_rounds) - 1 if len(core) < data.n_points else 0):
+        for _ in range(settings.n_rounds - 1 if len(core) < data.n_points else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = found.solution.theta
             core = data.build(settings, len(core), Anchor(theta, anchor.radius))
@@ -430,8 +432,11 @@ def _is_accurate(settings: FitSettings, data: AllRows, found: FitResult) -> bool
 
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
     loss, points = settings.loss, on if isinstance(on, WeightedPoints) else on.points
-    problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
-    problem["random_state"] = settings.seed
+    problem: dict[str, Any] = {
+        "l2": settings.l2,
+        "max_iter": settings.max_iter,
+        "random_state": settings.seed,
+    }
     if loss.has_predictors and len(points) * points.n_columns <= _SMALL:
         problem["tol"] = 1e-16
     if init is None and loss.has_predictors and len(points) <= points.n_columns:
@@ -443,7 +448,7 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
 
 def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> Array | None:
     """Return a theta that fits all rows perfectly, if there is one: it fits any that are kept."""
-    size = 1.0 if points.y is None else float(np.abs(points.y).max())
+    size = float(np.abs(np.asarray(points.y)).max())
     if size > _HUGE:
         return None
     if loss.of_residual:  # least squares is zero there too, and treats weight 2 as two rows

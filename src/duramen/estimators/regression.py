@@ -86,10 +86,10 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     _LABELS: ClassVar = {"y_numeric": True}
 
     def _settings(self) -> FitSettings:
-        check_nonnegative("alpha", self.alpha)
         if self.loss not in _LOSSES:
             raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
-        return self._settings_of(self._loss(1.0 if is_auto(self.delta) else self.delta), l2=float(self.alpha))
+        loss = self._loss(1.0 if is_auto(self.delta) else self.delta)
+        return self._settings_of(loss, l2=check_nonnegative("alpha", self.alpha))
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         if self.loss == "huber":
