@@ -173,10 +173,10 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
     return column
 
 
-def weighted_quantiles(values: Array, weights: Array, shares: Sequence[float]) -> Array:
+def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
     """Find the smallest values with at least a share of the weight up to them."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
+    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
     places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
     return values[order[places.clip(max=len(order) - 1)]]
 
