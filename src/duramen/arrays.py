@@ -154,7 +154,10 @@ def as_rows(X: Any) -> Rows:
            [3., 4.]])
     """
     if sparse.issparse(X) and X.ndim == 2:
-        rows = _csr(X)
+        rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
     else:
         rows = _frame_rows(X) if is_frame(X) else _numeric(X, "X", 2)
     if rows.shape[1] == 0:
@@ -240,8 +243,7 @@ def row_norms(rows: Rows) -> Array:
             squares = np.ravel(block.power(2).sum(axis=1)) if is_sparse else row_products(block, block)
             norms = np.sqrt(squares)
             unsafe = np.flatnonzero(~((norms > safe) & np.isfinite(norms)))
-            if unsafe.size:
-                norms[unsafe] = np.hypot.reduce(to_dense(block[unsafe]), axis=1)
+            norms[unsafe] = np.hypot.reduce(to_dense(block[unsafe]), axis=1)
         return [norms]
 
     return join_chunks(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))[0]
@@ -264,14 +266,6 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
             raise _unusable(what, name, bad[0], names).moved(chunk.start)
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] if rows.ndim > 1 else 1))
-
-
-def _csr(X: Any) -> Rows:
-    rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
 
 
 def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -346,7 +340,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
     """Make ``n`` independent generators."""
-    return [np.random.default_rng(seed) for seed in rng.integers(0, 2**63, size=(n, 2))]
+    return list(map(np.random.default_rng, rng.integers(0, 2**63, size=(n, 2))))
 
 
 def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:

@@ -83,7 +83,7 @@ class WeightedPoints:
         return cls._from_parts(*_validated(X, y, weights, ids, check_values=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WeightedPoints._from_parts, (self.X, self.y, self.weights, self.ids)
+        return WeightedPoints._from_parts, tuple(vars(self).values())
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -166,7 +166,7 @@ class WeightedPoints:
         if len(forms) != 1:
             found = "; ".join(forms) or "none"
             raise ValueError(f"concat needs at least one set of points, all of one form; found {found}")
-        X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
+        X, y, weights, ids = zip(*(vars(part).values() for part in parts), strict=True)
         numbers = np.concatenate(ids)
         _refuse_repeats(numbers)
         rows = sparse.vstack(X, format="csr") if sparse.issparse(X[0]) else np.concatenate(X)

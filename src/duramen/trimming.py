@@ -282,12 +282,17 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
 def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:
     """Find rows of the largest losses that weigh more than z together, so that not all must be sorted."""
     step = max(1, len(losses) // _PROBES)
-    probes = losses[::step]
-    order = probes.argsort()[::-1]
-    sums = weights[::step].take(order).cumsum()
-    place = int(sums.searchsorted((1.2 * z / total + 0.01) * sums[-1]))
-    rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
+    sample = weights[::step]
+    guess = _loss_beyond(losses[::step], sample, (1.2 * z / total + 0.01) * sample.sum())
+    rows = (losses >= guess).nonzero()[0]
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
+
+
+def _loss_beyond(losses: Array, weights: Array, z: float) -> Any:
+    """Find the first loss, from the largest down, with more than weight z up to it; else the smallest."""
+    order = losses.argsort()[::-1]
+    place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
+    return losses[order[min(place, len(order) - 1)]]
 
 
 def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array:
@@ -296,9 +301,7 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     What is kept of the point on the boundary is rounded to nothing or to all of its weight if it is within
     the rounding error of sums as large as z of that. Sums are pairwise: one after the other loses digits.
     """
-    order = losses.argsort()[::-1]
-    place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
-    boundary = losses[order[min(place, len(order) - 1)]]
+    boundary = _loss_beyond(losses, weights, z)
     above, tied = losses > boundary, (losses == boundary).nonzero()[0]
     tied = tied[ids[tied].argsort()[::-1]]  # the largest id is set aside first
     kept, heavy = np.where(above, 0.0, weights), weights[tied]

@@ -61,8 +61,7 @@ class Output:
 def bar(output: Output, name: str) -> Iterator[Bar]:
     """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
     shown = not output.quiet and sys.stderr.isatty()
-    with closing(Bar(shown=shown, each=check_interrupt)) as made:
-        made.begin(name)
+    with closing(Bar(name, shown=shown, each=check_interrupt)) as made:
         yield made
 
 

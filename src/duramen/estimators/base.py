@@ -29,7 +29,7 @@ from duramen.estimators.fitting import (
 )
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_total
-from duramen.samplers.base import Sampler
+from duramen.samplers.base import RankedSampler, Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import trimmed_sum
 
@@ -190,8 +190,7 @@ class RobustEstimator(BaseEstimator):
 
     def _settings_of(self, loss: Loss, l2: float = 0.0) -> FitSettings:
         names = ("n_outliers", "coreset_size", "sampler", "n_init", "n_rounds", "max_iter", "tol")
-        given = {name: getattr(self, name) for name in names}
-        return FitSettings(loss, l2, seed_of(self.random_state), **given)
+        return FitSettings(loss, l2, seed_of(self.random_state), *(getattr(self, name) for name in names))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -215,7 +214,11 @@ class RobustEstimator(BaseEstimator):
 
     def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
-        self._check_updatable(settings)
+        if check_flag("updatable", self.updatable) and not isinstance(self.sampler, (str, RankedSampler)):
+            raise TypeError(
+                f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
+                "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
+            )
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
         if not is_out_of_core(X):
@@ -294,7 +297,7 @@ class RobustEstimator(BaseEstimator):
         gone = live.points(ids)
         if len(gone) == len(live):
             raise ValueError("no rows would be left; keep some, or fit again on others")
-        self._refit(live, partial(live.delete, gone.ids), partial(_insert, live, gone))
+        self._refit(live, gone, None)
         return self
 
     @atomic
@@ -326,7 +329,7 @@ class RobustEstimator(BaseEstimator):
         new = self._points(X, y, sample_weight, first)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
-        self._refit(live, partial(_insert, live, new.with_parts(X=X, y=y)), partial(live.delete, new.ids))
+        self._refit(live, None, new.with_parts(X=X, y=y))
         return self
 
     def _live(self) -> DynamicCoreset:
@@ -339,14 +342,14 @@ class RobustEstimator(BaseEstimator):
             )
         return self.dynamic_
 
-    def _refit(self, live: DynamicCoreset, change: Callable[[], Any], undo: Callable[[], Any]) -> None:
-        """Change the rows and fit to them; undo the change if that fails.
+    def _refit(self, live: DynamicCoreset, gone: WeightedPoints | None, new: WeightedPoints | None) -> None:
+        """Exchange some rows for others and fit to them all; undo the exchange if that fails.
 
         If a coreset of the same size and anchor no longer suffices, they are put into a new one.
         """
         settings, n_before, fitted = self._fitted_settings, len(live), None
         kept, n_outliers = live._solution, live.n_outliers
-        change()
+        _exchange(live, gone, new)
         try:
             live.set_outliers(settings.n_outliers)
             points = live.points()
@@ -361,22 +364,13 @@ class RobustEstimator(BaseEstimator):
             self.dynamic_._solution = fitted.solution
             self._set(fitted, data, settings)
         except BaseException:
-            undo()
+            _exchange(live, new, gone)
             live.set_outliers(n_outliers)
             live._solution = kept
             raise
 
     def _check_rows_left(self, data: AllRows) -> None:
         """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
-
-    def _check_updatable(self, settings: FitSettings) -> None:
-        """Raise TypeError if forgetting a row would leave a trace, as the coreset depends on their order."""
-        asked = settings.coreset_arguments(2, None)
-        if check_flag("updatable", self.updatable) and DynamicCoreset(**asked).engine == "tree":
-            raise TypeError(
-                f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
-                "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
-            )
 
     def _print_sizes(self) -> None:
         """Print, with ``verbose``, which size was chosen and why."""
@@ -411,15 +405,18 @@ class RobustEstimator(BaseEstimator):
 _weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
 
-def _insert(live: DynamicCoreset, points: WeightedPoints) -> None:
-    live.insert(points.X, points.y, points.weights, points.ids)
+def _exchange(live: DynamicCoreset, gone: WeightedPoints | None, new: WeightedPoints | None) -> None:
+    if gone is not None:
+        live.delete(gone.ids)
+    if new is not None:
+        live.insert(new.X, new.y, new.weights, new.ids)
 
 
 def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core = fitted.coreset
     live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
-    _insert(live, data.points)
+    _exchange(live, None, data.points)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
     live._solution = fitted.solution  # no warning if it is far from the anchor

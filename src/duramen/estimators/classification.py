@@ -90,9 +90,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict(self, X: Any) -> Array:
         """Predict the class of each row: (n,)."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[self._scores(X).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""
@@ -100,10 +98,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithm of the probability of each class."""
-        scores = self.decision_function(X)
-        scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+        scores = self._scores(X)
         largest = np.finfo(scores.dtype).max / 4
         return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
+
+    def _scores(self, X: Any) -> Array:
+        """Compute the linear predictor of each class: (n, n_classes)."""
+        scores = self.decision_function(X)
+        return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array, check_count
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
@@ -210,10 +209,9 @@ class RobustBregmanClustering(_Clustering):
         return tags
 
     def _rows(self, X: Any, **checks: Any) -> Any:
-        rows = super()._rows(X, **checks)
-        if self.__sklearn_tags__().input_tags.positive_only:
-            check_non_negative(rows, type(self).__name__)
-        return rows
+        return super()._rows(
+            X, ensure_non_negative=self.__sklearn_tags__().input_tags.positive_only, **checks
+        )
 
     def _loss(self, k: int) -> BregmanLoss:
         return BregmanLoss(k, self.divergence)

@@ -93,8 +93,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         if self.loss == "huber":
-            measured: Any = self._measure_delta(data, settings) if is_auto(self.delta) else self.delta
-            self.delta_ = float(measured)
+            self.delta_ = float(self._measure_delta(data, settings) if is_auto(self.delta) else self.delta)
             settings = replace(settings, loss=self._loss(self.delta_))
         return settings, data
 

@@ -63,8 +63,7 @@ class TruthDiscovery(RobustEstimator):
     def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
         if data.points is not None:
             refuse_nonfinite(data.points.X)
-        measured = is_auto(self.scale)
-        self.scale_ = self._measure_scale(data.sample(settings)) if measured else float(self.scale)
+        self.scale_ = float(self._measure_scale(data.sample(settings)) if is_auto(self.scale) else self.scale)
         self._as_trained = partial(_in_units, scale=self.scale_)
         return settings, data.converted(self._as_trained)
 
