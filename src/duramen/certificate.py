@@ -241,11 +241,12 @@ class _Search:
 def _ball_of(core: Any, radius: Any) -> Ball:
     if not isinstance(core, Coreset):
         raise TypeError(f"core must be a Coreset, as dm.robust_coreset returns; found {type(core).__name__}")
-    if core.anchor is None:
+    anchor = core.anchor
+    if anchor is None:
         raise ValueError("core.anchor is None; pass a core with an anchor: robust_coreset(..., anchor=theta)")
-    if radius is None and core.anchor.radius == 0:
+    if radius is None and anchor.radius == 0:
         raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to search")
-    return Ball(core.anchor.theta, core.anchor.radius if radius is None else radius)
+    return Ball(anchor.theta, anchor.radius if radius is None else radius)
 
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:

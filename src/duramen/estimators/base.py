@@ -171,18 +171,16 @@ class RobustEstimator(BaseEstimator):
         coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
         hold all rows, and are refused.
         """
-        settings = self._settings()
-        data = self._collect(X, y, sample_weight, settings)
-        self._fit(*self._adapt(settings, data))
+        self._fit(self._adapt(self._collect(X, y, sample_weight)))
         return self
 
     @abstractmethod
     def _settings(self) -> FitSettings:
         """Check the parameters, and return the settings of a fit."""
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
-        return settings, data
+        return data
 
     @abstractmethod
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
@@ -202,18 +200,27 @@ class RobustEstimator(BaseEstimator):
         checks |= {"accept_sparse": self._SPARSE, "dtype": _FLOATS, "ensure_all_finite": False}
         return validate_data(self, X, reset=reset, **checks)
 
-    def _training_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Rows, Array | None]:
-        """Check rows and labels to fit or to absorb; labels that the estimator ignores become None."""
+    def _training_rows(
+        self, X: Any, y: Any, sample_weight: Any, first_id: int = 0, *, reset: bool
+    ) -> tuple[Rows, WeightedPoints]:
+        """Check rows to fit or to absorb; combine those of positive weight with labels, if these matter."""
         if self._SPARSE and self.updatable and issparse(X):
             raise TypeError(
                 "updatable=True needs dense rows, but X is sparse; pass X.toarray(), or updatable=False"
             )
         if self._LABELS is None:
-            return self._rows(X, reset=reset), None
-        return self._rows(X, reset=reset, y=y, **self._LABELS)
+            X, y = self._rows(X, reset=reset), None
+        else:
+            X, y = self._rows(X, reset=reset, y=y, **self._LABELS)
+        weights = _weights(sample_weight, X)
+        if not checked_total(weights):
+            raise ValueError("all of sample_weight is zero; pass some positive weights")
+        points = WeightedPoints._from_parts(as_rows(X), y, weights, first_id + np.arange(len(weights)))
+        return X, points if weights.all() else points.take(weights > 0)
 
-    def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
+    def _collect(self, X: Any, y: Any, sample_weight: Any) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
+        settings = self._settings()
         if check_flag("updatable", self.updatable) and not isinstance(self.sampler, (str, RankedSampler)):
             raise TypeError(
                 f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
@@ -222,14 +229,14 @@ class RobustEstimator(BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
         if not is_out_of_core(X):
-            rows, labels = self._training_rows(X, y, reset=True)
-            return AllRows.in_memory(self._points(rows, labels, sample_weight), settings.loss, rows)
+            rows, points = self._training_rows(X, y, sample_weight, reset=True)
+            return AllRows.in_memory(settings, points, rows)
         if self.updatable or settings.coreset_size is None:
             raise TypeError(
                 "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
                 "collection; leave them out, or pass arrays"
             )
-        data = AllRows.out_of_core(X, y, sample_weight, settings)
+        data = AllRows.out_of_core(settings, X, y, sample_weight)
         self.n_features_in_ = data.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
@@ -242,15 +249,15 @@ class RobustEstimator(BaseEstimator):
         refuse_nonfinite(rows)
         return rows
 
-    def _fit(self, settings: FitSettings, data: AllRows) -> None:
+    def _fit(self, data: AllRows) -> None:
         """Fit, keep the rows if ``updatable``, and set all attributes."""
-        fitted = fit(settings, data)
+        fitted = fit(data)
         if self.updatable:
-            self.dynamic_ = _as_dynamic(settings, data, fitted)
-            self._fitted_settings, self._n_seen = settings, data.n_rows
-        self._set(fitted, data, settings)
+            self.dynamic_ = _as_dynamic(data, fitted)
+            self._fitted_settings, self._n_seen = data.settings, data.n_rows
+        self._set(fitted, data)
 
-    def _set(self, fitted: FitResult, data: AllRows, settings: FitSettings) -> None:
+    def _set(self, fitted: FitResult, data: AllRows) -> None:
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
         core, self.solution_, self.size_trials_ = fitted.coreset, fitted.solution, fitted.trials
         if core is not None and hasattr(self, "feature_names_in_"):
@@ -258,7 +265,7 @@ class RobustEstimator(BaseEstimator):
         self.coreset_ = core
         self.coreset_size_ = data.n_points if core is None else len(core)
         theta = fitted.solution.theta
-        found = data.evaluate(settings, theta)
+        found = data.evaluate(theta)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf))
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
@@ -322,11 +329,10 @@ class RobustEstimator(BaseEstimator):
             The model does not change then.
         """
         live = self._live()
-        X, y = self._training_rows(X, y, reset=False)
         first = max(self._n_seen, int(live.ids.max()) + 1)
-        self._n_seen = first + X.shape[0]
+        X, new = self._training_rows(X, y, sample_weight, first, reset=False)
+        self._n_seen = first + len(X)
         self.absorbed_ids_ = np.arange(first, self._n_seen)
-        new = self._points(X, y, sample_weight, first)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
         self._refit(live, None, new.with_parts(X=X, y=y))
@@ -353,16 +359,16 @@ class RobustEstimator(BaseEstimator):
         try:
             live.set_outliers(settings.n_outliers)
             points = live.points()
-            data = AllRows.in_memory(points, settings.loss, points.X)
+            data = AllRows.in_memory(settings, points, points.X)
             self._check_rows_left(data)
             if not n_before <= live.size < len(points):
                 core = None if settings.coreset_size is None else live.coreset()
-                fitted = refit(settings, data, core, self.solution_.theta)
+                fitted = refit(data, core, self.solution_.theta)
             if fitted is None:
-                fitted = fit(settings, data)
-                self.dynamic_ = _as_dynamic(settings, data, fitted)
+                fitted = fit(data)
+                self.dynamic_ = _as_dynamic(data, fitted)
             self.dynamic_._solution = fitted.solution
-            self._set(fitted, data, settings)
+            self._set(fitted, data)
         except BaseException:
             _exchange(live, new, gone)
             live.set_outliers(n_outliers)
@@ -391,16 +397,6 @@ class RobustEstimator(BaseEstimator):
         z = self.solution_.n_outliers / self.solution_.total_weight * float(weights.sum())
         return -trimmed_sum(losses, weights, z)
 
-    @staticmethod
-    def _points(X: Rows, y: Array | None, sample_weight: Any, first_id: int = 0) -> WeightedPoints:
-        """Combine rows, labels and weights; drop rows of weight zero."""
-        weights = _weights(sample_weight, X)
-        if not checked_total(weights):
-            raise ValueError("all of sample_weight is zero; pass some positive weights")
-        ids = first_id + np.arange(len(weights))
-        points = WeightedPoints._from_parts(as_rows(X), y, weights, ids)
-        return points if weights.all() else points.take(weights > 0)
-
 
 _weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
@@ -412,10 +408,10 @@ def _exchange(live: DynamicCoreset, gone: WeightedPoints | None, new: WeightedPo
         live.insert(new.X, new.y, new.weights, new.ids)
 
 
-def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
+def _as_dynamic(data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core = fitted.coreset
-    live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
+    live = DynamicCoreset(**data.settings.coreset_arguments(fitted.size, core and core.anchor))
     _exchange(live, None, data.points)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor

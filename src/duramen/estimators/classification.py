@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -73,14 +73,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         expected = "a positive number, 1e-300 or more; np.inf: no penalty"
         return self._settings_of(self._loss(2), l2=1 / check_range("C", self.C, 1e-300, np.inf, expected))
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         labels = self.classes_ = data.profile.classes
         if data.classes is not None:
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
-        self._check_classes(data.profile.class_weights, settings)
-        settings = replace(settings, loss=self._loss(len(labels)))
+        self._check_classes(data.profile.class_weights, data.settings.n_outliers)
         self._as_trained = partial(encoded, classes=self.classes_)
-        return settings, data.converted(partial(encoded, classes=labels))
+        data = data.with_settings(loss=self._loss(len(labels)))
+        return data.converted(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
@@ -115,11 +115,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _check_rows_left(self, data: AllRows) -> None:
         codes, weights = data.profile.classes.astype(np.intp), data.profile.class_weights
         weights = np.bincount(codes, weights, minlength=len(self.classes_))
-        self._check_classes(weights, self._fitted_settings)
+        self._check_classes(weights, data.settings.n_outliers)
 
-    def _check_classes(self, weights: Array, settings: FitSettings) -> None:
+    def _check_classes(self, weights: Array, n_outliers: float) -> None:
         """Raise ValueError if there is only one class, none of a class, or n_outliers may be one of two."""
-        self._class_weights, n_outliers = weights, settings.n_outliers
+        self._class_weights = weights
         lightest, least = self.classes_.tolist()[np.argmin(weights)], weights.min()
         if len(weights) < 2:
             raise ValueError(

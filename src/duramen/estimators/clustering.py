@@ -30,8 +30,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _settings(self) -> FitSettings:
         return self._settings_of(self._loss(check_count("n_clusters", self.n_clusters)))
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
-        k, points = settings.loss.n_centres, data.points or data.sample(settings)
+    def _adapt(self, data: AllRows) -> AllRows:
+        k, points = data.settings.loss.n_centres, data.points or data.sample()
         self._n_asked = k
         if data.n_rows < k:
             raise ValueError(
@@ -39,14 +39,14 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         found = len(distinct_rows(points.X, np.arange(len(points)), k))
         if found == k:
-            return settings, data
+            return data
         warnings.warn(
             f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the centres "
             f"beyond those repeat the last one; pass n_clusters={found} or less",
             ConvergenceWarning,
             stacklevel=4,
         )
-        return replace(settings, loss=self._loss(found)), data
+        return data.with_settings(loss=self._loss(found))
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
         """Find the centres, and the nearest one of each row in memory: (n,) of int32."""

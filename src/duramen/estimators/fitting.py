@@ -212,7 +212,7 @@ class _Changing:
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         changed = self._change(points)
         if len(changed):
-            self._reducer.add(changed, before if len(changed) == len(points) else None)
+            self._reducer.add(changed, before)
 
 
 class _Changed(NamedTuple):
@@ -251,7 +251,7 @@ def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows to fit on, in memory or in a source, and their profile.
+    """All rows to fit on, in memory or in a source, with their profile and the settings of the fit.
 
     ``points`` are the rows in memory, and ``X`` these with those of weight zero, which ``n_rows``
     counts, too. ``first_pass`` is the first pass of a coreset over the rows of a source, ``classes``
@@ -259,6 +259,7 @@ class AllRows:
     columns, if they are all text.
     """
 
+    settings: FitSettings
     profile: Profiler
     n_rows: int
     n_points: int
@@ -272,14 +273,15 @@ class AllRows:
     feature_names: Array | None = None
 
     @classmethod
-    def in_memory(cls, points: WeightedPoints, loss: Loss, X: Rows) -> AllRows:
+    def in_memory(cls, settings: FitSettings, points: WeightedPoints, X: Rows) -> AllRows:
         """Profile points."""
-        profile = Profiler(loss)
+        profile = Profiler(settings.loss)
         profile.add(points)
-        return cls(profile, X.shape[0], len(points), points.n_columns, points.total_weight, points, X)
+        n_rows, n_points = X.shape[0], len(points)
+        return cls(settings, profile, n_rows, n_points, points.n_columns, points.total_weight, points, X)
 
     @classmethod
-    def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
+    def out_of_core(cls, settings: FitSettings, X: Any, y: Any, sample_weight: Any) -> AllRows:
         """Make the first pass over a scan or a Dask collection; raise an error if it cannot be fitted to."""
         loss, source = settings.loss, None  # type: Loss, Any
         labels = y if loss.needs_labels else None
@@ -303,6 +305,7 @@ class AllRows:
             raise ValueError("there are no rows with positive weight; at least one is needed")
         named = source.names is not None and all(isinstance(name, str) for name in source.names)
         return cls(
+            settings,
             profile,
             found.n_points,
             found.n_points,
@@ -323,23 +326,27 @@ class AllRows:
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
 
-    def sample(self, settings: FitSettings) -> WeightedPoints:
+    def with_settings(self, **changed: Any) -> AllRows:
+        """Return the same data with some settings changed."""
+        return replace(self, settings=replace(self.settings, **changed))
+
+    def sample(self) -> WeightedPoints:
         """Sample rows, at most 20,000: enough to measure a scale. The same ones make the anchor."""
         if self.points is None:
             return self.first_pass.sample()
-        return anchor_sample(self.points, seed_of(np.random.default_rng(settings.seed)))
+        return anchor_sample(self.points, seed_of(np.random.default_rng(self.settings.seed)))
 
-    def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
+    def build(self, size: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor; None finds one."""
-        asked, points = settings.coreset_arguments(size, anchor), self.points
+        asked, points = self.settings.coreset_arguments(size, anchor), self.points
         if points is None:
             return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
-    def evaluate(self, settings: FitSettings, theta: Array) -> TrimmedPass:
+    def evaluate(self, theta: Array) -> TrimmedPass:
         """Compute the losses of all rows at theta."""
-        z = outlier_weight(settings.n_outliers, self.total_weight)
-        make = partial(TrimmedPass, settings.loss, theta, z)
+        z = outlier_weight(self.settings.n_outliers, self.total_weight)
+        make = partial(TrimmedPass, self.settings.loss, theta, z)
         if self.points is None:
             return self.source.reduce(make, "evaluate")
         found = make()
@@ -363,12 +370,12 @@ class FitResult(NamedTuple):
     trials: list[Trial]
 
 
-def fit(settings: FitSettings, data: AllRows) -> FitResult:
+def fit(data: AllRows) -> FitResult:
     """Fit on everything, on a coreset of the requested size, or on one large enough by its own error bars."""
+    settings, n = data.settings, data.n_points
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
-    n = data.n_points
     if is_auto(settings.coreset_size):
         shape = settings.loss.parameter_shape(data.n_columns)
         size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or 1)))
@@ -377,9 +384,9 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
-        core = data.build(settings, size, anchor)
+        core = data.build(size, anchor)
         anchor = core.anchor
-        if not _is_representative(core, settings.loss):
+        if not _is_representative(core):
             if size >= n:
                 raise ValueError(
                     f"{settings.sampler!r} leaves out whole classes, or keeps too few distinct rows, even in "
@@ -388,36 +395,39 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
             size = 4 * size
             continue
         found = FitResult(_solve(settings, core), core, size, trials)
-        for _ in range(settings.n_rounds - 1 if len(core) < data.n_points else 0):
+        for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = found.solution.theta
-            core = data.build(settings, len(core), Anchor(theta, anchor.radius))
-            if not _is_representative(core, settings.loss):
+            core = data.build(len(core), Anchor(theta, anchor.radius))
+            if not _is_representative(core):
                 break
             found = FitResult(_solve(settings, core, init=theta), core, len(core), trials)
-        if _is_accurate(settings, data, found):
+        if _is_accurate(data, found):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
+def refit(data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
     """Fit to changed data, on their coreset or on all of them; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
-    if core is not None and not _is_representative(core, settings.loss):
+    if core is not None and not _is_representative(core):
         return None
-    bare = data.points if core is None else core.points  # without the anchor, which may mislead
+    settings, bare = (
+        data.settings,
+        data.points if core is None else core.points,
+    )  # without the anchor, which may mislead
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
     found = FitResult(min(runs, key=lambda run: run.objective), core, len(bare), [])
-    return found if _is_accurate(settings, data, found) else None
+    return found if _is_accurate(data, found) else None
 
 
-def _is_accurate(settings: FitSettings, data: AllRows, found: FitResult) -> bool:
+def _is_accurate(data: AllRows, found: FitResult) -> bool:
     """Return whether the size is right: if it is "auto", measure the standard error of the objective."""
-    core = found.coreset
+    settings, core = data.settings, found.coreset
     if core is None or not is_auto(settings.coreset_size):
         return True
     estimate = core.estimate(found.solution.theta)
@@ -457,12 +467,12 @@ def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> 
     return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
 
 
-def _is_representative(core: Coreset, loss: Loss) -> bool:
+def _is_representative(core: Coreset) -> bool:
     """Return whether the coreset has all classes, or enough distinct points, to be solved on."""
     if len(core) >= core.n_points:
         return True
     try:
-        loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
+        core.loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
     except ValueError:
         return False
     return True

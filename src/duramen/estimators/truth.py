@@ -60,12 +60,12 @@ class TruthDiscovery(RobustEstimator):
             check_range("scale", self.scale, ABOVE_ZERO, LARGEST, "a positive number, or 'auto'")
         return self._settings_of(TruthDiscoveryLoss())
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         if data.points is not None:
             refuse_nonfinite(data.points.X)
-        self.scale_ = float(self._measure_scale(data.sample(settings)) if is_auto(self.scale) else self.scale)
+        self.scale_ = float(self._measure_scale(data.sample()) if is_auto(self.scale) else self.scale)
         self._as_trained = partial(_in_units, scale=self.scale_)
-        return settings, data.converted(self._as_trained)
+        return data.converted(self._as_trained)
 
     def reliability(self, X: Any) -> Array:
         """Compute the influence of each source: (n,), 1 within ``scale_`` of the truth, then 1 / t^2."""
