@@ -279,6 +279,13 @@ def _as_floats(values: Rows) -> Rows:
         return values.astype(_float_type(values.dtype), copy=False)
 
 
+def refuse_first(wrong: Array, values: Array, text: str) -> None:
+    """Raise a RowError with the first of the values that is wrong, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise RowError(text, row, value=values[row])
+
+
 def read_only(array: Rows) -> Rows:
     """Return a view through which the array cannot be changed."""
     if not isinstance(array, np.ndarray):  # three times as fast as to ask whether it is sparse

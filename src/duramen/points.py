@@ -19,6 +19,7 @@ from duramen.arrays import (
     column_names,
     is_frame,
     read_only,
+    refuse_first,
     refuse_nonfinite,
     take_rows,
 )
@@ -210,10 +211,7 @@ def checked_weights(weights: Any, n: int) -> Array:
 
 def checked_total(weights: Array) -> float:
     """Add weights up; refuse negative ones, NaN, and an infinite total."""
-    wrong = ~(weights >= 0)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise RowError("weights must not be negative; {row} has {weight}", row, weight=weights[row])
+    refuse_first(~(weights >= 0), weights, "weights must not be negative; {row} has {value}")
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if total == np.inf:
@@ -226,10 +224,7 @@ def checked_ids(ids: Any, n: int) -> Array:
     column = as_column(ids, n, "ids")
     if column.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers; found type {column.dtype}, such as {column[0]!r} in row 0")
-    large = column > np.iinfo(np.int64).max
-    if large.any():
-        row = int(np.argmax(large))
-        raise RowError("ids must fit in int64; {row} has {id}", row, id=column[row])
+    refuse_first(column > np.iinfo(np.int64).max, column, "ids must fit in int64; {row} has {value}")
     column = column.astype(np.int64, copy=False)
     _refuse_repeats(column)
     return column

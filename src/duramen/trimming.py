@@ -17,8 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, check_nonnegative, is_number
-from duramen.errors import RowError
+from duramen.arrays import Array, Rows, check_nonnegative, is_number, refuse_first
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
@@ -96,9 +95,7 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:
         shapes = f"{losses.shape}, {weights.shape}, {ids.shape}"
         raise ValueError(f"losses, weights and ids must have one entry per point each; found shapes {shapes}")
-    missing = np.isnan(losses)
-    if missing.any():
-        raise RowError("losses has nan in {row}; every point needs a loss", int(missing.argmax()))
+    refuse_first(np.isnan(losses), losses, "losses has {value} in {row}; every point needs a loss")
     total = checked_total(weights)
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
