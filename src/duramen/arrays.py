@@ -41,16 +41,15 @@ def as_frame(data: Any) -> Any:
         data = sys.modules["pyarrow"].Table.from_batches([data])
     names = column_names(data)
     if len(set(names)) < len(names):  # which narwhals refuses
-        numbers = [str(position) for position in range(len(names))]
-        is_pandas = hasattr(data, "set_axis")
-        data = data.set_axis(numbers, axis=1) if is_pandas else data.rename_columns(numbers)
+        numbers = list(map(str, range(len(names))))
+        data = data.set_axis(numbers, axis=1) if hasattr(data, "set_axis") else data.rename_columns(numbers)
     return nw.from_native(data)
 
 
 def column_names(frame: Any) -> list[str]:
     """List the names of a frame's columns, as text."""
     names = frame.column_names if hasattr(type(frame), "column_names") else frame.columns
-    return [str(name) for name in names]
+    return list(map(str, names))
 
 
 def _frame_rows(data: Any) -> Array:
@@ -65,8 +64,7 @@ def _frame_rows(data: Any) -> Array:
     columns = [_numeric(column, f"X, column {name!r},", 1) for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
-    dtype = _float_type(np.result_type(*columns))
-    return np.stack(columns, axis=1, dtype=dtype, casting="unsafe")
+    return np.stack(columns, axis=1, dtype=_float_type(np.result_type(*columns)), casting="unsafe")
 
 
 _WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
@@ -207,7 +205,7 @@ def take_rows(rows: Rows, which: Array) -> Rows:
 
 def to_dense(rows: Rows) -> Array:
     """Return an array, sparse or not, as a dense one."""
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+    return rows.toarray() if sparse.issparse(rows) else rows
 
 
 def scratch_rows(rows: Rows) -> int:
@@ -262,8 +260,7 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
         bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
             value = block[tuple(bad[0])]
-            what = "NaN" if np.isnan(value) else str(value)
-            raise _unusable(what, name, bad[0], names).moved(chunk.start)
+            raise _unusable("NaN" if np.isnan(value) else str(value), name, bad[0], names).moved(chunk.start)
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] if rows.ndim > 1 else 1))
 

@@ -76,7 +76,7 @@ class Certificate:
     @property
     def worst(self) -> Array:
         """The parameters with the largest error."""
-        return np.asarray(self.probes[self.errors.argmax()])
+        return self.probes[self.errors.argmax()]
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in Counter(self.kinds.tolist()).items())
@@ -231,8 +231,7 @@ class _Search:
         return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
     def _slope(self, side: WeightedPoints, theta: Array) -> Array:
-        kept = self._problem(side).at(theta).kept
-        return self.core.loss.gradient_sum(theta, side.X, side.y, kept)
+        return self.core.loss.gradient_sum(theta, side.X, side.y, self._problem(side).at(theta).kept)
 
     def _problem(self, side: WeightedPoints) -> Problem:
         return Problem(side, self.core.loss, self.core.n_outliers)

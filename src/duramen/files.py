@@ -73,8 +73,7 @@ def checksum(state: Mapping[str, Any], arrays: Iterable[Any] = ()) -> int:
     content = {name: part for name, part in state.items() if name != "crc32"}
     total = zlib.crc32(json.dumps(content, sort_keys=True, allow_nan=False).encode())
     for array in arrays:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        total = zlib.crc32(little.tobytes(), total)
+        total = zlib.crc32(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), total)
     return total
 
 

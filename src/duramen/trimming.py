@@ -93,8 +93,10 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
     if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:
-        shapes = f"{losses.shape}, {weights.shape}, {ids.shape}"
-        raise ValueError(f"losses, weights and ids must have one entry per point each; found shapes {shapes}")
+        raise ValueError(
+            "losses, weights and ids must have one entry per point each; found shapes "
+            f"{losses.shape}, {weights.shape}, {ids.shape}"
+        )
     refuse_first(np.isnan(losses), losses, "losses has {value} in {row}; every point needs a loss")
     total = checked_total(weights)
     if not 0 <= z <= total:
@@ -288,8 +290,8 @@ def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Arr
 def _loss_beyond(losses: Array, weights: Array, z: float) -> Any:
     """Find the first loss, from the largest down, with more than weight z up to it; else the smallest."""
     order = losses.argsort()[::-1]
-    place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
-    return losses[order[min(place, len(order) - 1)]]
+    place = weights.take(order).cumsum().searchsorted(z, side="right")
+    return losses[order[: place + 1][-1]]
 
 
 def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array:
@@ -302,11 +304,11 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     above, tied = losses > boundary, (losses == boundary).nonzero()[0]
     tied = tied[ids[tied].argsort()[::-1]]  # the largest id is set aside first
     kept, heavy = np.where(above, 0.0, weights), weights[tied]
-    excess, slack = z - float(weights[above].sum()), 64 * _EPS * z
-    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: float(heavy[: n + 1].sum()))
+    excess, slack = z - weights[above].sum(), 64 * _EPS * z
+    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: heavy[: n + 1].sum())
     kept[tied[:n_aside]] = 0.0
     if n_aside < len(tied):
-        left, weight = float(heavy[: n_aside + 1].sum()) - excess, heavy[n_aside]
+        left, weight = heavy[: n_aside + 1].sum() - excess, heavy[n_aside]
         if left < weight:  # it is cut
             kept[tied[n_aside]] = weight if weight - left <= slack < left else left if left > slack else 0.0
     return kept

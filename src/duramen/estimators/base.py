@@ -229,8 +229,7 @@ class RobustEstimator(BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
         if not is_out_of_core(X):
-            rows, points = self._training_rows(X, y, sample_weight, reset=True)
-            return AllRows.in_memory(settings, points, rows)
+            return AllRows.in_memory(settings, *self._training_rows(X, y, sample_weight, reset=True))
         if self.updatable or settings.coreset_size is None:
             raise TypeError(
                 "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
@@ -329,7 +328,7 @@ class RobustEstimator(BaseEstimator):
             The model does not change then.
         """
         live = self._live()
-        first = max(self._n_seen, int(live.ids.max()) + 1)
+        first = max(self._n_seen, live.ids.max() + 1)
         X, new = self._training_rows(X, y, sample_weight, first, reset=False)
         self._n_seen = first + len(X)
         self.absorbed_ids_ = np.arange(first, self._n_seen)
@@ -359,7 +358,7 @@ class RobustEstimator(BaseEstimator):
         try:
             live.set_outliers(settings.n_outliers)
             points = live.points()
-            data = AllRows.in_memory(settings, points, points.X)
+            data = AllRows.in_memory(settings, points.X, points)
             self._check_rows_left(data)
             if not n_before <= live.size < len(points):
                 core = None if settings.coreset_size is None else live.coreset()
@@ -394,7 +393,7 @@ class RobustEstimator(BaseEstimator):
         """Compute minus the loss of the rows, with the same share of the weight set aside as in training."""
         losses = self.losses(X, y)
         weights = _weights(sample_weight, losses)
-        z = self.solution_.n_outliers / self.solution_.total_weight * float(weights.sum())
+        z = self.solution_.n_outliers / self.solution_.total_weight * weights.sum()
         return -trimmed_sum(losses, weights, z)
 
 

@@ -84,8 +84,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
-        rows = self._new_rows(X)
-        scores = np.asarray(rows @ self.coef_.T + self.intercept_)
+        scores = self._new_rows(X) @ self.coef_.T + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
@@ -100,7 +99,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         """Predict the logarithm of the probability of each class."""
         scores = self._scores(X)
         largest = np.finfo(scores.dtype).max / 4
-        return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
+        return log_softmax(np.clip(scores, -largest, largest), axis=1)
 
     def _scores(self, X: Any) -> Array:
         """Compute the linear predictor of each class: (n, n_classes)."""
@@ -130,7 +129,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             raise ValueError(
                 f"no rows of the class {lightest!r} would be left; keep some, or fit again without that class"
             )
-        if len(weights) == 2 and outlier_weight(n_outliers, float(weights.sum())) >= least:
+        if len(weights) == 2 and outlier_weight(n_outliers, weights.sum()) >= least:
             raise ValueError(
                 f"n_outliers={n_outliers} could set aside the whole class {lightest!r}, of weight {least:g}; "
                 "pass n_outliers below it"

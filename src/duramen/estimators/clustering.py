@@ -25,7 +25,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     _: KW_ONLY
     n_init: int = 5
 
-    _LOSS: ClassVar[type[Any]] = KMeansLoss
+    _loss: ClassVar[Any] = KMeansLoss  # makes the loss with k centres
 
     def _settings(self) -> FitSettings:
         return self._settings_of(self._loss(check_count("n_clusters", self.n_clusters)))
@@ -86,10 +86,6 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
-
-    def _loss(self, k: int) -> Any:
-        """Make the loss with k centres."""
-        return self._LOSS(k)
 
 
 @dataclass(eq=False, repr=False)
@@ -165,7 +161,7 @@ class RobustKMedians(_Clustering):
     """
 
     n_outliers: float = N_OUTLIERS
-    _LOSS = KMedianLoss
+    _loss = KMedianLoss
 
 
 @dataclass(eq=False, repr=False)

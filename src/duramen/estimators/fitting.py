@@ -100,7 +100,7 @@ def encoded(X: Rows, y: Any, *, classes: Array) -> tuple[Rows, Array]:
     """Replace labels by the numbers of their classes; refuse a label that is not one of the classes."""
     y = np.asarray(y)
     try:
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        codes = classes.searchsorted(y).clip(max=len(classes) - 1)
     except TypeError:
         raise _mixed(y) from None
     unknown = np.flatnonzero(classes[codes] != y)
@@ -119,7 +119,7 @@ def _mixed(y: Array) -> ValueError:
 
 def weighted_median(values: Array, weights: Array) -> float:
     """Return the median of values, each counted by its weight."""
-    return float(weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean())
+    return weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean()
 
 
 class Profiler:
@@ -149,10 +149,9 @@ class Profiler:
     def _add_classes(self, labels: Any, weights: Any) -> None:
         fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
         if len(fractions):  # scikit-learn expects the first words
-            text = (
+            raise ValueError(
                 f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
             )
-            raise ValueError(text)
         if len(self.classes):
             labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
         try:
@@ -170,8 +169,7 @@ class TrimmedPass:
 
     def __init__(self, loss: Loss, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
-        self.losses = self.weights = self.labels = np.empty(0)
-        self.ids = np.empty(0, dtype=np.int64)
+        self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
 
@@ -182,7 +180,7 @@ class TrimmedPass:
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
-        self._keep(other.losses, other.weights, other.labels, other.ids)
+        self._keep(*other.rows)
 
     def summary(self) -> TrimmedPass:
         self.cache = None
@@ -190,15 +188,14 @@ class TrimmedPass:
 
     def _keep(self, *rows: Array) -> None:
         """Keep the rows that are set aside of these and earlier ones; no other row can be."""
-        both = zip((self.losses, self.weights, self.labels, self.ids), rows, strict=True)
-        losses, weights, labels, ids = (np.concatenate(pair) for pair in both)
-        kept = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids)
+        both = list(map(np.concatenate, zip(self.rows, rows, strict=True)))
+        losses, weights, _, ids = both
+        kept = kept_weights(losses, weights, min(self._z, weights.sum()), ids)
         worst = np.flatnonzero(kept < weights)
         worst = worst[np.lexsort((-ids[worst], -losses[worst]))]
         self._rest.add_rows(np.delete(losses, worst) * np.delete(weights, worst))
-        self.losses, self.weights, self.labels, self.ids = (
-            column[worst] for column in (losses, weights, labels, ids)
-        )
+        self.rows = [column[worst] for column in both]
+        self.losses, self.weights, self.labels, self.ids = self.rows
         self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[worst])
 
 
@@ -273,7 +270,7 @@ class AllRows:
     feature_names: Array | None = None
 
     @classmethod
-    def in_memory(cls, settings: FitSettings, points: WeightedPoints, X: Rows) -> AllRows:
+    def in_memory(cls, settings: FitSettings, X: Rows, points: WeightedPoints) -> AllRows:
         """Profile points."""
         profile = Profiler(settings.loss)
         profile.add(points)
@@ -378,9 +375,9 @@ def fit(data: AllRows) -> FitResult:
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     if is_auto(settings.coreset_size):
         shape = settings.loss.parameter_shape(data.n_columns)
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or 1)))
+        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(shape or 1))
     else:
-        size = int(settings.coreset_size)
+        size = settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:

@@ -125,8 +125,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     def _measure_delta(self, data: AllRows) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
-        rough = data.with_settings(loss=squared, coreset_size=MIN_SIZE, n_rounds=1)
-        theta = fit(rough).solution.theta
+        theta = fit(data.with_settings(loss=squared, coreset_size=MIN_SIZE, n_rounds=1)).solution.theta
         sample = data.sample()
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)

@@ -82,7 +82,7 @@ class TruthDiscovery(RobustEstimator):
             distances = row_norms(rows - [weighted_median(column, weights) for column in rows.T])
         if not np.isfinite(distances).all():
             raise ValueError("the claims are too far apart for float64; scale them down")
-        return weighted_median(distances, weights) or float(distances.max()) or 1.0
+        return weighted_median(distances, weights) or distances.max() or 1.0
 
 
 def _in_units(X: Array, y: Any, *, scale: float) -> tuple[Array, None]:
