@@ -64,24 +64,32 @@ class WeightedPoints:
     weights: Array
     ids: Array
 
-    def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
-        self._set(*_validated(X, y, weights, ids))
-
-    def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
-        labels = None if y is None else read_only(y)
-        vars(self).update(X=read_only(X), y=labels, weights=read_only(weights), ids=read_only(ids))
+    def __new__(cls, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
+        made = cls._unvalidated(X, y, weights, ids)
+        refuse_nonfinite(made.X, names=column_names(X) if is_frame(X) else None)
+        return made
 
     @classmethod
     def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
         """Wrap parts that are known to be valid."""
-        made = cls.__new__(cls)
-        made._set(X, y, weights, ids)
+        made = object.__new__(cls)
+        labels = None if y is None else read_only(y)
+        vars(made).update(X=read_only(X), y=labels, weights=read_only(weights), ids=read_only(ids))
         return made
 
     @classmethod
     def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
         """Make points without checking that the values of X are finite."""
-        return cls._from_parts(*_validated(X, y, weights, ids, check_values=False))
+        rows = as_rows(X)
+        n = rows.shape[0]
+        if not n:
+            raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
+        return cls._from_parts(
+            rows,
+            None if y is None else as_column(y, n, "y"),
+            np.ones(n) if weights is None else checked_weights(weights, n),
+            np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeightedPoints._from_parts, tuple(vars(self).values())
@@ -185,21 +193,6 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
     3
     """
     return WeightedPoints(X, y, weights, ids)
-
-
-def _validated(X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> tuple[Any, ...]:
-    rows = as_rows(X)
-    n = rows.shape[0]
-    if not n:
-        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
-    if check_values:
-        refuse_nonfinite(rows, names=column_names(X) if is_frame(X) else None)
-    return (
-        rows,
-        None if y is None else as_column(y, n, "y"),
-        np.ones(n) if weights is None else checked_weights(weights, n),
-        np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
-    )
 
 
 def checked_weights(weights: Any, n: int) -> Array:

@@ -258,21 +258,21 @@ class RobustEstimator(BaseEstimator):
 
     def _set(self, fitted: FitResult, data: AllRows) -> None:
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
-        core, self.solution_, self.size_trials_ = fitted.coreset, fitted.solution, fitted.trials
+        solution, core, _, self.size_trials_ = fitted
+        self.solution_, theta = solution, solution.theta
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
         self.coreset_size_ = data.n_points if core is None else len(core)
-        theta = fitted.solution.theta
         found = data.evaluate(theta)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf))
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
-        self.n_iter_ = max(1, fitted.solution.n_iter)
+        self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()
         warn_of(
-            fitted.solution,
+            solution,
             type(self).__name__,
             more="raise max_iter, or scale the columns",
             bounded=f"pass {self._BOUNDED}, or use fewer outliers or columns",
