@@ -331,11 +331,10 @@ def check_flag(name: str, flag: Any) -> bool:
 
 def generator(random_state: Any) -> np.random.Generator:
     """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
+    is_seed = random_state is None or (is_whole(random_state) and random_state >= 0)
     if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
-    if random_state is not None and not (is_whole(random_state) and random_state >= 0):
+        random_state = random_state.randint(0, 2**31, size=4)
+    elif not (is_seed or isinstance(random_state, np.random.Generator)):
         raise ValueError(
             f"random_state={random_state!r} must be None, a seed of 0 or more, or a NumPy random generator"
         )

@@ -159,10 +159,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     0.5
     """
     check_points(points, loss)
-    z = outlier_weight(n_outliers, points.total_weight)
-    if not len(points):
-        return 0.0
-    return Problem(points, loss, z).at(theta).objective
+    return Problem(points, loss, outlier_weight(n_outliers, points.total_weight)).at(theta).objective
 
 
 def check_points(points: Any, loss: Any) -> None:

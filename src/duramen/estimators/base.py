@@ -195,10 +195,11 @@ class RobustEstimator(BaseEstimator):
         tags.input_tags.sparse = bool(self._SPARSE) and not self.updatable
         return tags
 
-    def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
+    def _rows(self, X: Any, **checks: Any) -> Any:
         """Check rows (and labels, passed as y) as scikit-learn does, except for NaN and infinity."""
-        checks |= {"accept_sparse": self._SPARSE, "dtype": _FLOATS, "ensure_all_finite": False}
-        return validate_data(self, X, reset=reset, **checks)
+        return validate_data(
+            self, X, accept_sparse=self._SPARSE, dtype=_FLOATS, ensure_all_finite=False, **checks
+        )
 
     def _training_rows(
         self, X: Any, y: Any, sample_weight: Any, first_id: int = 0, *, reset: bool

@@ -64,7 +64,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
         rows, loss = self._new_rows(X), self._loss_of(1)
-        return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
+        return np.column_stack([loss.values(centre[None], rows) for centre in self.cluster_centers_])
 
     def _nearest(self, rows: Array) -> Array:
         loss = self._loss_of(len(self.cluster_centers_))
@@ -76,8 +76,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
-        numbers = np.arange(self._n_asked)  # beyond the distinct rows, the last one again
-        self.cluster_centers_ = self.solution_.theta[order[np.minimum(numbers, len(order) - 1)]]
+        repeats = self._n_asked - len(order)  # of the last centre, beyond the distinct rows
+        self.cluster_centers_ = self.solution_.theta[np.pad(order, (0, repeats), "edge")]
         if data.n_rows > data.n_points:  # rows of weight zero have labels, too
             self.labels_ = self._nearest(data.X)
         elif found.cache is not None:

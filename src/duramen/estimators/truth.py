@@ -69,8 +69,7 @@ class TruthDiscovery(RobustEstimator):
 
     def reliability(self, X: Any) -> Array:
         """Compute the influence of each source: (n,), 1 within ``scale_`` of the truth, then 1 / t^2."""
-        squared = self.losses(X)
-        return np.where(squared <= 1, 1.0, np.exp(1 - squared))  # beyond 1 the loss is 1 + log t^2
+        return np.exp(np.minimum(0, 1 - self.losses(X)))  # beyond 1 the loss is 1 + log t^2
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         self.truth_ = self.solution_.theta * self.scale_
