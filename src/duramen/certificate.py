@@ -210,7 +210,7 @@ class _Search:
         """Follow the error's gradient inside the ball, and yield every step that made the error larger."""
         share, uphill = _FIRST_STEP, self._uphill(here)
         for _ in range(steps):
-            if share < _LAST_STEP or not uphill.any() or math.isinf(here.error):
+            if share < _LAST_STEP or not uphill.any():
                 return
             theta = self.ball.project(here.theta + share * self.ball.radius * uphill)
             there = here
@@ -223,7 +223,10 @@ class _Search:
                 share /= 2
 
     def _uphill(self, here: _Probe) -> Array:
-        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre."""
+        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre.
+
+        It is 0 where the error is infinite.
+        """
         # the quotient rule, less the factor 1 / f_z(theta, X)
         core, data = (self._slope(side, here.theta) for side in (self.core.points, self.data))
         slope = math.copysign(1.0, here.error) * (core - (1 + here.error) * data)

@@ -413,10 +413,8 @@ def refit(data: AllRows, core: Coreset | None, start: Array) -> FitResult | None
     """
     if core is not None and not _is_representative(core):
         return None
-    settings, bare = (
-        data.settings,
-        data.points if core is None else core.points,
-    )  # without the anchor, which may mislead
+    settings = data.settings
+    bare = data.points if core is None else core.points  # without the anchor, which may mislead
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
     found = FitResult(min(runs, key=lambda run: run.objective), core, len(bare), [])
     return found if _is_accurate(data, found) else None
