@@ -182,13 +182,13 @@ def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[fl
     return values[order[places.clip(max=len(order) - 1)]]
 
 
-def dense_block(rows: Array, chunk: slice) -> Array:
-    """Return consecutive rows in C order and aligned: a view if they already are.
+def dense_block(rows: Rows, chunk: slice) -> Rows:
+    """Return consecutive rows in C order and aligned: a view if they already are; sparse ones as they are.
 
     In C order a row's products are always summed in the same order, whatever its position.
     """
     block = rows[chunk]
-    if block.flags.c_contiguous and block.flags.aligned:
+    if sparse.issparse(block) or (block.flags.c_contiguous and block.flags.aligned):
         return block
     return np.require(block, requirements=["C", "A"])
 
@@ -235,8 +235,8 @@ def row_norms(rows: Rows) -> Array:
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
     def work(chunk: slice) -> list[Array]:
-        is_sparse = sparse.issparse(rows)
-        block: Rows = rows[chunk] if is_sparse else dense_block(rows, chunk)
+        block = dense_block(rows, chunk)
+        is_sparse = sparse.issparse(block)
         with np.errstate(all="ignore"):
             squares = np.ravel(block.power(2).sum(axis=1)) if is_sparse else row_products(block, block)
             norms = np.sqrt(squares)

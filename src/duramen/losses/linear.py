@@ -25,7 +25,6 @@ from duramen.arrays import (
     check_flag,
     dense_block,
     is_number,
-    refuse_first,
     refuse_nonfinite,
     row_norms,
     row_products,
@@ -198,8 +197,8 @@ class LinearLoss(BuiltInLoss):
         labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
-            text = f"y has {{value}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
-            refuse_first(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
+            text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
+            refuse_labels(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
     def reach(self, X: Any) -> Array:
@@ -309,6 +308,13 @@ def _finite(slopes: Array) -> Array:
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
+def refuse_labels(wrong: Array, y: Array, text: str) -> None:
+    """Raise a RowError that names the first label that is wrong, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise RowError(text, row, label=y[row])
+
+
 @dataclass(frozen=True)
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
@@ -320,7 +326,7 @@ class _MarginLoss(LinearLoss):
         takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
         zero, negative = y == 0, y == -1
         advice = "Encode the classes first, for instance y == positive_class"
-        refuse_first(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{value}}. {advice}")
+        refuse_labels(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
         if zero.any() and negative.any():
             text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
             raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
@@ -581,7 +587,7 @@ class PoissonLoss(LinearLoss):
         return {"value": np.exp(self._predictors(theta, X))}
 
     def check_labels(self, y: Array) -> None:
-        refuse_first(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {value}")
+        refuse_labels(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
         return entropy_of_log(y, np.exp(m), m - np.log(np.maximum(y, np.finfo(y.dtype).tiny)))

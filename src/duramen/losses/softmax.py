@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, refuse_first
+from duramen.arrays import Array, check_count
 from duramen.losses.base import Explanation, Loss, ignore_overflow
-from duramen.losses.linear import LinearLoss, explanation, softplus
+from duramen.losses.linear import LinearLoss, explanation, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class SoftmaxLoss(LinearLoss):
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():
             wrong = ~((y >= 0) & (y < self.n_classes) & (y == np.floor(y)))
-        text = f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{value}}. "
+        text = f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. "
         advice = "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
-        refuse_first(wrong, y, text + advice)
+        refuse_labels(wrong, y, text + advice)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
