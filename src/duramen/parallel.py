@@ -96,7 +96,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     So the sum does not depend on the threads; at most a few results wait for their turn.
     """
     if n_rows <= rows:
-        return tuple(work(slice(0, n_rows)))
+        return work(slice(0, n_rows))
     waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
     lock = threading.Lock()

@@ -264,7 +264,7 @@ class RobustEstimator(BaseEstimator):
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
-        self.coreset_size_ = data.n_points if core is None else len(core)
+        self.coreset_size_ = len(core or data.points)
         found = data.evaluate(theta)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf))

@@ -112,8 +112,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
     def _check_rows_left(self, data: AllRows) -> None:
-        codes, weights = data.profile.classes.astype(np.intp), data.profile.class_weights
-        weights = np.bincount(codes, weights, minlength=len(self.classes_))
+        codes = data.points.y.astype(np.intp)
+        weights = np.bincount(codes, data.points.weights, minlength=len(self.classes_))
         self._check_classes(weights, data.settings.n_outliers)
 
     def _check_classes(self, weights: Array, n_outliers: float) -> None:

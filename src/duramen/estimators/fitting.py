@@ -274,8 +274,9 @@ class AllRows:
         """Profile points."""
         profile = Profiler(settings.loss)
         profile.add(points)
-        n_rows, n_points = X.shape[0], len(points)
-        return cls(settings, profile, n_rows, n_points, points.n_columns, points.total_weight, points, X)
+        return cls(
+            settings, profile, X.shape[0], len(points), points.n_columns, points.total_weight, points, X
+        )
 
     @classmethod
     def out_of_core(cls, settings: FitSettings, X: Any, y: Any, sample_weight: Any) -> AllRows:
@@ -374,8 +375,7 @@ def fit(data: AllRows) -> FitResult:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     if is_auto(settings.coreset_size):
-        shape = settings.loss.parameter_shape(data.n_columns)
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(shape or 1))
+        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1))
     else:
         size = settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
