@@ -169,7 +169,8 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
     if len(column) != n_rows:
         raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
     if column.dtype.kind == "f":
-        column = _as_floats(column)
+        if column.dtype.itemsize > 8:  # short ones are kept as they are
+            column = _as_floats(column)
         refuse_nonfinite(column, name)
     return column
 
