@@ -311,11 +311,11 @@ BAD = {
     "seed": ({"random_state": "x"}, r"random_state='x' must be None, a seed"),
     "columns": (
         {"X": X0[:, :3]},
-        r"X has 3 columns, .*; the coreset has 4 columns, .*: pass the X and sample_weight it was built from",
+        r"X has 3 columns, .*; the coreset has 4 columns, .*: it was built from other data; pass the X and",
     ),
     "rows": (
         {"X": X0[1:], "y": Y0[1:]},
-        r"X has .*total weight 2,999; the coreset has .*total weight 3,000: pass the X and sample_weight",
+        r"X has .*total weight 2,999; the coreset has .*total weight 3,000: it was built from other data; pass the X and",
     ),
     "weights": (
         {"sample_weight": np.full(N, 0.5)},

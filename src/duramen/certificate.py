@@ -263,6 +263,7 @@ def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoi
     same_weight = math.isclose(data.total_weight, core.total_weight, rel_tol=_SAME_WEIGHT)
     if data.n_columns != core.points.n_columns or not same_weight:
         raise ValueError(
-            f"X has {here}; the coreset has {there}: pass the X and sample_weight it was built from"
+            f"X has {here}; the coreset has {there}: it was built from other data; pass the X and "
+            "sample_weight that it was built from"
         )
     return data
