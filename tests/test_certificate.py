@@ -309,12 +309,18 @@ BAD = {
     "n_probes True": ({"n_probes": True}, r"n_probes=True must be a whole number"),
     "ascent_steps": ({"ascent_steps": -1}, r"ascent_steps=-1 must be a whole number, 0 or more"),
     "seed": ({"random_state": "x"}, r"random_state='x' must be None, a seed"),
-    "columns": ({"X": X0[:, :3]}, r"X has 3 columns; the coreset has 4: pass the data it was built from"),
+    "columns": (
+        {"X": X0[:, :3]},
+        r"X has 3 columns, .*; the coreset has 4 columns, .*: it was built from other data; pass the X and",
+    ),
     "rows": (
         {"X": X0[1:], "y": Y0[1:]},
-        r"X has total weight 2,999, the coreset 3,000: it was built from other data; pass the X and",
+        r"X has .*total weight 2,999; the coreset has .*total weight 3,000: it was built from other data; pass the X and",
     ),
-    "weights": ({"sample_weight": np.full(N, 0.5)}, r"X has total weight 1,500, the coreset 3,000"),
+    "weights": (
+        {"sample_weight": np.full(N, 0.5)},
+        r"X has .*total weight 1,500; the coreset has .*total weight 3,000",
+    ),
     "no labels": ({"y": None}, r"the coreset has labels, and y is None; pass y, one label per row"),
     "short labels": ({"y": Y0[1:]}, r"y has 2999"),
     "labels": ({"y": np.full(N, 7)}, r"row 0 has 7|found.* 7"),

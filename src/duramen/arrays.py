@@ -7,8 +7,11 @@ here, once; an array that is already in this form is viewed, never copied.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
+from functools import reduce
+from operator import add, length_hint
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -16,10 +19,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from duramen.errors import RowError
-from duramen.parallel import for_each_chunk, rows_per_chunk
+from duramen.parallel import for_each_chunk, join_chunks, rows_per_chunk
 
 Array: TypeAlias = NDArray[Any]
 Rows: TypeAlias = Any  # Array | sparse.csr_array; SciPy carries no types
+
+ABOVE_ZERO, LARGEST = math.nextafter(0, 1), sys.float_info.max  # bounds of the positive finite numbers
 
 
 def is_frame(data: Any) -> bool:
@@ -36,16 +41,15 @@ def as_frame(data: Any) -> Any:
         data = sys.modules["pyarrow"].Table.from_batches([data])
     names = column_names(data)
     if len(set(names)) < len(names):  # which narwhals refuses
-        numbers = [str(position) for position in range(len(names))]
-        pandas = hasattr(data, "set_axis")
-        data = data.set_axis(numbers, axis=1) if pandas else data.rename_columns(numbers)
+        numbers = list(map(str, range(len(names))))
+        data = data.set_axis(numbers, axis=1) if hasattr(data, "set_axis") else data.rename_columns(numbers)
     return nw.from_native(data)
 
 
 def column_names(frame: Any) -> list[str]:
     """List the names of a frame's columns, as text."""
     names = frame.column_names if hasattr(type(frame), "column_names") else frame.columns
-    return [str(name) for name in names]
+    return list(map(str, names))
 
 
 def _frame_rows(data: Any) -> Array:
@@ -60,8 +64,7 @@ def _frame_rows(data: Any) -> Array:
     columns = [_numeric(column, f"X, column {name!r},", 1) for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
-    dtype = _float_type(np.result_type(*columns))
-    return np.stack(columns, axis=1, dtype=dtype, casting="unsafe")
+    return np.stack(columns, axis=1, dtype=_float_type(np.result_type(*columns)), casting="unsafe")
 
 
 _WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
@@ -83,8 +86,7 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
         raise ValueError(f"{name} must {_WANTED[n_dims]}; found shape {values.shape}{hint}")
     if np.ma.is_masked(values):
-        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
-        raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
+        raise _unusable("a masked value", name, np.argwhere(np.ma.getmaskarray(values))[0])
     if values.dtype.kind in "US" and is_list:
         values = np.asarray(given, dtype=object)  # NumPy turned the numbers beside the text into text
     if values.dtype.kind not in "biuf":
@@ -93,16 +95,16 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
 
 
 def _ragged(X: Any) -> str:
-    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
-    first = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
-    if first is None:
-        return "each entry must be one number"
-    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
+    lengths = [length_hint(row, 1) for row in X]
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            return f"row {row} has {length} values, row 0 has {lengths[0]}"
+    return "each entry must be one number"
 
 
 def _column_values(column: Any) -> Any:
     """Return the values of a column of a frame as an array; anything else as it is."""
-    if isinstance(column, np.ndarray) or not hasattr(column, "to_numpy"):
+    if not hasattr(column, "to_numpy"):
         return column
     import narwhals as nw
 
@@ -112,29 +114,36 @@ def _column_values(column: Any) -> Any:
 
 def _refuse_values(values: Array, name: str) -> NoReturn:
     """Raise an error that names the first value that is not a number."""
-    for (row, *column), value in np.ndenumerate(values):
-        place = f", column {column[0]}" if column else ""
+    for place, value in np.ndenumerate(values):
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
-            text = "{name} has a missing value ({value}) in {row}{place}"
-            raise RowError(text, row, hint="drop", name=name, value=value, place=place)
+            raise _unusable(f"a missing value ({value})", name, place)
         if not is_number(value) and not isinstance(value, (bool, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
+            where = ", column ".join(map(str, place))
             raise TypeError(
-                f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; encode it as "
-                "numbers first: real numbers, and times as seconds"
+                f"{name} holds {shown!r} ({type(shown).__name__}) in row {where}; encode it as numbers "
+                "first: real numbers, and times as seconds"
             )
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
+
+
+def _unusable(what: str, name: str, place: Sequence[int], names: list[str] | None = None) -> RowError:
+    """Make an error that names the row of an entry, and its column if it is one of a table."""
+    row, *columns = map(int, place)
+    column = names[columns[0]] if names else None
+    where = "".join(f", column {number}" for number in columns) + (f" ({column!r})" if names else "")
+    text = "{name} has {what} in {row}{where}"
+    return RowError(text, row, column=column, hint="drop", name=name, what=what, where=where)
 
 
 _GROUP = 4096  # columns; einsum's order of summation changes with the shape beyond its buffer of 8192
 
 
-def as_rows(X: Any, *, check_values: bool = True) -> Rows:
-    """Convert ``X`` to rows: checked, and copied only if necessary.
+def as_rows(X: Any) -> Rows:
+    """Convert ``X`` to rows, copied only if necessary; :func:`refuse_nonfinite` checks their values.
 
     float32 and float64 keep their type and memory; float16 becomes float32; integers and booleans become
-    float64. With ``check_values``, NaN and infinity are refused, which takes one pass over the data, and
-    empty data. An error names the first bad row, and what to do.
+    float64. An error names the first bad row, and what to do.
 
     Examples
     --------
@@ -142,20 +151,16 @@ def as_rows(X: Any, *, check_values: bool = True) -> Rows:
     array([[1., 2.],
            [3., 4.]])
     """
-    names = None
     if sparse.issparse(X) and X.ndim == 2:
-        rows = _csr(X)
-    elif is_frame(X):
-        rows, names = _frame_rows(X), column_names(X)
+        rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
     else:
-        rows = _numeric(X, "X", 2)
-    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
-        rows = rows.astype(_float_type(rows.dtype), copy=False)
-    if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
-        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row and one column are needed")
-    if check_values:
-        refuse_nonfinite(rows, names=names)
-    return rows
+        rows = _frame_rows(X) if is_frame(X) else _numeric(X, "X", 2)
+    if rows.shape[1] == 0:
+        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one column is needed")
+    return _as_floats(rows)
 
 
 def as_column(values: Any, n_rows: int, name: str) -> Array:
@@ -164,9 +169,8 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
     if len(column) != n_rows:
         raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
     if column.dtype.kind == "f":
-        if column.dtype.itemsize > 8:
-            with np.errstate(over="ignore"):
-                column = column.astype(np.float64)
+        if column.dtype.itemsize > 8:  # short ones are kept as they are
+            column = _as_floats(column)
         refuse_nonfinite(column, name)
     return column
 
@@ -202,7 +206,7 @@ def take_rows(rows: Rows, which: Any) -> Rows:
 
 def to_dense(rows: Rows) -> Array:
     """Return an array, sparse or not, as a dense one."""
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+    return rows.toarray() if sparse.issparse(rows) else rows
 
 
 def append_ones(rows: Rows, append: bool) -> Rows:
@@ -229,30 +233,25 @@ def row_products(block: Array, other: Array) -> Array:
     subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
     if block.shape[1] <= _GROUP:
         return np.einsum(subscripts, block, other)
-    total = np.einsum(subscripts, block[:, :_GROUP], other[..., :_GROUP])
-    for start in range(_GROUP, block.shape[1], _GROUP):
-        group = slice(start, start + _GROUP)
-        total += np.einsum(subscripts, block[:, group], other[..., group])
-    return total
+    groups = [slice(start, start + _GROUP) for start in range(0, block.shape[1], _GROUP)]
+    return reduce(add, (np.einsum(subscripts, block[:, group], other[..., group]) for group in groups))
 
 
 def row_norms(rows: Rows) -> Array:
     """Compute the Euclidean norm of each row, also if its square would overflow or underflow, in one pass."""
-    norms = np.empty(rows.shape[0], dtype=rows.dtype)
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
-    def work(chunk: slice) -> None:
+    def work(chunk: slice) -> list[Array]:
         block = dense_block(rows, chunk)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            is_sparse = sparse.issparse(block)
+        is_sparse = sparse.issparse(block)
+        with np.errstate(all="ignore"):
             squares = np.ravel(block.power(2).sum(axis=1)) if is_sparse else row_products(block, block)
-            found = norms[chunk] = np.sqrt(squares)
-            unsafe = np.flatnonzero(~((found > safe) & np.isfinite(found)))
-            if unsafe.size:
-                norms[chunk.start + unsafe] = np.hypot.reduce(to_dense(block[unsafe]), axis=1)
+            norms = np.sqrt(squares)
+            unsafe = np.flatnonzero(~((norms > safe) & np.isfinite(norms)))
+            norms[unsafe] = np.hypot.reduce(to_dense(block[unsafe]), axis=1)
+        return [norms]
 
-    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
-    return norms
+    return join_chunks(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))[0]
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
@@ -267,29 +266,10 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
                 return
         bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
-            (row, *columns), value = bad[0].tolist(), block[tuple(bad[0])]
-            place = f", column {columns[0]}" if columns else ""
-            named = names[columns[0]] if names else None
-            place += f" ({named!r})" if names else ""
-            raise RowError(
-                "{name} has {value} in {row}{place}",
-                chunk.start + row,
-                column=named,
-                hint="drop",
-                name=name,
-                value="NaN" if np.isnan(value) else value,
-                place=place,
-            )
+            value = block[tuple(bad[0])]
+            raise _unusable("NaN" if np.isnan(value) else str(value), name, bad[0], names).moved(chunk.start)
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] if rows.ndim > 1 else 1))
-
-
-def _csr(X: Any) -> Rows:
-    rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
 
 
 def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -298,8 +278,23 @@ def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
-def read_only(array: Array) -> Array:
+def _as_floats(values: Rows) -> Rows:
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
+        return values.astype(_float_type(values.dtype), copy=False)
+
+
+def refuse_first(wrong: Array, values: Array, text: str) -> None:
+    """Raise a RowError with the first of the values that is wrong, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise RowError(text, row, value=values[row])
+
+
+def read_only(array: Rows) -> Rows:
     """Return a view through which the array cannot be changed."""
+    if not isinstance(array, np.ndarray):  # three times as fast as to ask whether it is sparse
+        parts = tuple(map(read_only, (array.data, array.indices, array.indptr)))
+        return sparse.csr_array(parts, shape=array.shape)
     view = array.view()
     view.flags.writeable = False
     return view
@@ -315,10 +310,16 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def check_nonnegative(name: str, number: Any) -> None:
-    """Refuse anything but a finite number of at least zero."""
-    if not (is_number(number) and 0 <= number < np.inf):
-        raise ValueError(f"{name}={number!r} must be zero or a positive finite number")
+def check_range(name: str, number: Any, least: float, most: float, expected: str) -> float:
+    """Return a number within two bounds as a float; refuse anything else, as it is not what is expected."""
+    if not (is_number(number) and least <= number <= most):
+        raise ValueError(f"{name}={number!r} must be {expected}")
+    return float(number)
+
+
+def check_nonnegative(name: str, number: Any) -> float:
+    """Return a finite number of at least zero as a float; refuse anything else."""
+    return check_range(name, number, 0, LARGEST, "zero or a positive finite number")
 
 
 def check_count(name: str, number: Any, least: int = 1) -> int:
@@ -337,11 +338,10 @@ def check_flag(name: str, flag: Any) -> bool:
 
 def generator(random_state: Any) -> np.random.Generator:
     """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
+    is_seed = random_state is None or (is_whole(random_state) and random_state >= 0)
     if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
-    if random_state is not None and not (is_whole(random_state) and random_state >= 0):
+        random_state = random_state.randint(0, 2**31, size=4)
+    elif not (is_seed or isinstance(random_state, np.random.Generator)):
         raise ValueError(
             f"random_state={random_state!r} must be None, a seed of 0 or more, or a NumPy random generator"
         )
@@ -350,7 +350,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
     """Make ``n`` independent generators."""
-    return [np.random.default_rng(seed) for seed in rng.integers(0, 2**63, size=(n, 2))]
+    return list(map(np.random.default_rng, rng.integers(0, 2**63, size=(n, 2))))
 
 
 def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:

@@ -62,10 +62,6 @@ class Certificate:
     covered: float
     search: str
 
-    def __post_init__(self) -> None:
-        for name in ("errors", "probes", "kinds"):
-            object.__setattr__(self, name, read_only(getattr(self, name)))
-
     @property
     def max_error(self) -> float:
         """The largest error found: a lower bound on the worst case in the ball."""
@@ -80,7 +76,7 @@ class Certificate:
     @property
     def worst(self) -> Array:
         """The parameters with the largest error."""
-        return np.asarray(self.probes[self.errors.argmax()])
+        return self.probes[self.errors.argmax()]
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in Counter(self.kinds.tolist()).items())
@@ -157,15 +153,15 @@ def certify(
                 with suppress(ValueError):
                     found.append(search.probe(theta, kind))
         climbed, how = search.climb(found, ascent_steps)
-    probes = found + climbed
+    thetas, kinds, errors, covered = map(np.stack, zip(*found, *climbed, strict=True))
     return Certificate(
-        errors=np.abs([probe.error for probe in probes]),
-        probes=np.stack([probe.theta for probe in probes]),
-        kinds=np.array([probe.kind for probe in probes]),
+        errors=read_only(np.abs(errors)),
+        probes=read_only(thetas),
+        kinds=read_only(kinds),
         radius=ball.radius,
         n_points=int(np.count_nonzero(search.data.weights)),
         n_refused=1 + n_probes - len(found),
-        covered=float(np.mean([probe.covered for probe in found])),
+        covered=float(covered[: len(found)].mean()),
         search=how,
     )
 
@@ -214,7 +210,7 @@ class _Search:
         """Follow the error's gradient inside the ball, and yield every step that made the error larger."""
         share, uphill = _FIRST_STEP, self._uphill(here)
         for _ in range(steps):
-            if share < _LAST_STEP or not uphill.any() or math.isinf(here.error):
+            if share < _LAST_STEP or not uphill.any():
                 return
             theta = self.ball.project(here.theta + share * self.ball.radius * uphill)
             there = here
@@ -227,7 +223,10 @@ class _Search:
                 share /= 2
 
     def _uphill(self, here: _Probe) -> Array:
-        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre."""
+        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre.
+
+        It is 0 where the error is infinite.
+        """
         # the quotient rule, less the factor 1 / f_z(theta, X)
         core, data = (self._slope(side, here.theta) for side in (self.core.points, self.data))
         slope = math.copysign(1.0, here.error) * (core - (1 + here.error) * data)
@@ -235,8 +234,7 @@ class _Search:
         return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
     def _slope(self, side: WeightedPoints, theta: Array) -> Array:
-        kept = self._problem(side).at(theta).kept
-        return self.core.loss.gradient_sum(theta, side.X, side.y, kept)
+        return self.core.loss.gradient_sum(theta, side.X, side.y, self._problem(side).at(theta).kept)
 
     def _problem(self, side: WeightedPoints) -> Problem:
         return Problem(side, self.core.loss, self.core.n_outliers)
@@ -245,11 +243,12 @@ class _Search:
 def _ball_of(core: Any, radius: Any) -> Ball:
     if not isinstance(core, Coreset):
         raise TypeError(f"core must be a Coreset, as dm.robust_coreset returns; found {type(core).__name__}")
-    if core.anchor is None:
+    anchor = core.anchor
+    if anchor is None:
         raise ValueError("core.anchor is None; pass a core with an anchor: robust_coreset(..., anchor=theta)")
-    if radius is None and core.anchor.radius == 0:
+    if radius is None and anchor.radius == 0:
         raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to search")
-    return Ball(core.anchor.theta, core.anchor.radius if radius is None else radius)
+    return Ball(anchor.theta, anchor.radius if radius is None else radius)
 
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
@@ -258,14 +257,13 @@ def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoi
         has = "labels, and y is None; pass y, one label per row" if y is None else "no labels; leave y out"
         raise ValueError(f"the coreset has {has}")
     data = points(X, y, weights=sample_weight)
-    width, weight = core.points.n_columns, core.total_weight
-    if data.n_columns != width:
+    here, there = (
+        f"{part.n_columns} columns, total weight {part.total_weight:,.10g}" for part in (data, core.points)
+    )
+    same_weight = math.isclose(data.total_weight, core.total_weight, rel_tol=_SAME_WEIGHT)
+    if data.n_columns != core.points.n_columns or not same_weight:
         raise ValueError(
-            f"X has {data.n_columns} columns; the coreset has {width}: pass the data it was built from"
-        )
-    if not math.isclose(data.total_weight, weight, rel_tol=_SAME_WEIGHT):
-        raise ValueError(
-            f"X has total weight {data.total_weight:,.10g}, the coreset {weight:,.10g}: it was built from "
-            "other data; pass the X and sample_weight that it was built from"
+            f"X has {here}; the coreset has {there}: it was built from other data; pass the X and "
+            "sample_weight that it was built from"
         )
     return data

@@ -74,9 +74,9 @@ class RowError(ValueError):
     def message(self, hints: Mapping[str, str]) -> str:
         """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
         rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
-        text = self.args[0].format(**rows, column=self.column, **self.values)
+        text = self.prefix + self.args[0].format(**rows, column=self.column, **self.values)
         advice = self._advice(hints)
-        return f"{self.prefix}{text}; {advice}" if advice else f"{self.prefix}{text}"
+        return f"{text}; {advice}" if advice else text
 
     def moved(self, before: int) -> RowError:
         """Add ``before`` to the numbers of rows; change and return the error."""

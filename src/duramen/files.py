@@ -33,9 +33,9 @@ def naming(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, target) from error
+        if error.filename is None and error.errno is not None:
+            error.filename = target
+        raise
 
 
 @contextmanager
@@ -73,8 +73,7 @@ def checksum(state: Mapping[str, Any], arrays: Iterable[Any] = ()) -> int:
     content = {name: part for name, part in state.items() if name != "crc32"}
     total = zlib.crc32(json.dumps(content, sort_keys=True, allow_nan=False).encode())
     for array in arrays:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        total = zlib.crc32(little.tobytes(), total)
+        total = zlib.crc32(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), total)
     return total
 
 

@@ -71,7 +71,7 @@ def for_each_chunk(
     side_by_side(work, [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)])
 
 
-def join_chunks(work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS) -> list[Any]:
+def join_chunks(work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int) -> list[Any]:
     """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
     if n_rows <= rows:
         return list(work(slice(0, n_rows)))
@@ -96,7 +96,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     So the sum does not depend on the threads; at most a few results wait for their turn.
     """
     if n_rows <= rows:
-        return tuple(work(slice(0, n_rows)))
+        return work(slice(0, n_rows))
     waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
     lock = threading.Lock()

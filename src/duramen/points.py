@@ -11,7 +11,18 @@ from uuid import UUID
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, is_frame, read_only, take_rows
+from duramen.arrays import (
+    Array,
+    Rows,
+    as_column,
+    as_rows,
+    column_names,
+    is_frame,
+    read_only,
+    refuse_first,
+    refuse_nonfinite,
+    take_rows,
+)
 from duramen.errors import RowError
 
 
@@ -53,27 +64,35 @@ class WeightedPoints:
     weights: Array
     ids: Array
 
-    def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
-        self._set(*_validated(X, y, weights, ids))
-
-    def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
-        labels = None if y is None else read_only(y)
-        vars(self).update(X=_frozen_rows(X), y=labels, weights=read_only(weights), ids=read_only(ids))
+    def __new__(cls, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
+        made = cls._unvalidated(X, y, weights, ids)
+        refuse_nonfinite(made.X, names=column_names(X) if is_frame(X) else None)
+        return made
 
     @classmethod
     def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
         """Wrap parts that are known to be valid."""
-        made = cls.__new__(cls)
-        made._set(X, y, weights, ids)
+        made = object.__new__(cls)
+        labels = None if y is None else read_only(y)
+        vars(made).update(X=read_only(X), y=labels, weights=read_only(weights), ids=read_only(ids))
         return made
 
     @classmethod
     def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
         """Make points without checking that the values of X are finite."""
-        return cls._from_parts(*_validated(X, y, weights, ids, check_values=False))
+        rows = as_rows(X)
+        n = rows.shape[0]
+        if not n:
+            raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
+        return cls._from_parts(
+            rows,
+            None if y is None else as_column(y, n, "y"),
+            np.ones(n) if weights is None else checked_weights(weights, n),
+            np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WeightedPoints._from_parts, (self.X, self.y, self.weights, self.ids)
+        return WeightedPoints._from_parts, tuple(vars(self).values())
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -152,15 +171,11 @@ class WeightedPoints:
         array([7, 3])
         """
         parts = list(parts)
-        if not parts:
-            raise ValueError("concat needs at least one set of points; found none")
-        for part in parts[1:]:
-            if _form(part) != _form(parts[0]):
-                raise ValueError(
-                    f"points of {_form(parts[0])} and points of {_form(part)} cannot be joined; they must be "
-                    "alike"
-                )
-        X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
+        forms = list(dict.fromkeys(map(_form, parts)))
+        if len(forms) != 1:
+            found = "; ".join(forms) or "none"
+            raise ValueError(f"concat needs at least one set of points, all of one form; found {found}")
+        X, y, weights, ids = zip(*(vars(part).values() for part in parts), strict=True)
         numbers = np.concatenate(ids)
         _refuse_repeats(numbers)
         rows = sparse.vstack(X, format="csr") if sparse.issparse(X[0]) else np.concatenate(X)
@@ -180,19 +195,6 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
     return WeightedPoints(X, y, weights, ids)
 
 
-def _validated(X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> tuple[Any, ...]:
-    rows = as_rows(X, check_values=check_values)
-    n = rows.shape[0]
-    if not n:
-        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
-    return (
-        rows,
-        None if y is None else as_column(y, n, "y"),
-        np.ones(n) if weights is None else checked_weights(weights, n),
-        np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
-    )
-
-
 def checked_weights(weights: Any, n: int) -> Array:
     """Convert weights to (n,) float64; refuse negative ones, and an infinite total."""
     column = as_column(weights, n, "weights").astype(np.float64, copy=False)
@@ -202,10 +204,7 @@ def checked_weights(weights: Any, n: int) -> Array:
 
 def checked_total(weights: Array) -> float:
     """Add weights up; refuse negative ones, NaN, and an infinite total."""
-    wrong = ~(weights >= 0)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise RowError("weights must not be negative; {row} has {weight}", row, weight=weights[row])
+    refuse_first(~(weights >= 0), weights, "weights must not be negative; {row} has {value}")
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if total == np.inf:
@@ -218,10 +217,7 @@ def checked_ids(ids: Any, n: int) -> Array:
     column = as_column(ids, n, "ids")
     if column.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers; found type {column.dtype}, such as {column[0]!r} in row 0")
-    large = column > np.iinfo(np.int64).max
-    if large.any():
-        row = int(np.argmax(large))
-        raise RowError("ids must fit in int64; {row} has {id}", row, id=column[row])
+    refuse_first(column > np.iinfo(np.int64).max, column, "ids must fit in int64; {row} has {value}")
     column = column.astype(np.int64, copy=False)
     _refuse_repeats(column)
     return column
@@ -231,25 +227,17 @@ def _refuse_repeats(ids: Array) -> None:
     """Raise a ValueError that names the first row whose id is repeated, if there is one."""
     if (ids[1:] > ids[:-1]).all():
         return
-    _, firsts, codes = np.unique(ids, return_index=True, return_inverse=True)
-    again = np.flatnonzero(firsts[codes] != np.arange(len(ids)))
-    if again.size:
-        row = int(again[0])
+    _, firsts = np.unique(ids, return_index=True)
+    if len(firsts) < len(ids):
+        row = int(np.delete(np.arange(len(ids)), firsts)[0])
         text = "ids must be distinct; id {id} of {earlier} occurs again in {row}"
-        raise RowError(text, row, earlier=int(firsts[codes[row]]), id=ids[row])
+        raise RowError(text, row, earlier=int((ids == ids[row]).argmax()), id=ids[row])
 
 
 def _form(points: WeightedPoints) -> str:
     """Describe what points that can be joined have in common."""
     form = "sparse" if sparse.issparse(points.X) else "dense"
     return f"{points.n_columns} columns, {form}, with {'no ' * (points.y is None)}labels"
-
-
-def _frozen_rows(rows: Rows) -> Rows:
-    if not sparse.issparse(rows):
-        return read_only(rows)
-    parts = (read_only(rows.data), read_only(rows.indices), read_only(rows.indptr))
-    return sparse.csr_array(parts, shape=rows.shape)
 
 
 Name: TypeAlias = str | UUID
@@ -271,9 +259,8 @@ def is_names(ids: Any) -> bool:
     """
     if isinstance(ids, _KINDS):
         return True
-    if isinstance(ids, bytes | dict) or not hasattr(ids, "__getitem__") or is_frame(ids):
-        return False
-    if getattr(ids, "ndim", 1) != 1:
+    is_column = hasattr(ids, "__getitem__") and getattr(ids, "ndim", 1) == 1
+    if not is_column or isinstance(ids, bytes | dict) or is_frame(ids):
         return False
     if getattr(getattr(ids, "dtype", None), "kind", "") in ("U", "T"):
         return True
@@ -318,9 +305,5 @@ def tagged(name: Name) -> bytes:
 
 def listed(names: Any) -> list[Any]:
     """List the entries of a column as Python objects."""
-    if isinstance(names, _KINDS):
-        return [names]
-    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
-        if hasattr(names, method):
-            return list(getattr(names, method)())
-    return [str(name) if isinstance(name, np.str_) else name for name in names]
+    entries = [names] if isinstance(names, _KINDS) else np.asanyarray(names, dtype=object).tolist()
+    return [str(entry) if isinstance(entry, str) else entry for entry in entries]  # not NumPy's strings

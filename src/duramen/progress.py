@@ -20,34 +20,33 @@ class Bar:
     It is not drawn at all if not ``shown``; ``each`` is called at every step.
     """
 
-    def __init__(self, *, shown: bool, each: Callable[[], Any] | None = None) -> None:
-        self._shown, self._name, self._each = shown, "", each
+    def __init__(self, part: str = "", *, shown: bool, each: Callable[[], Any] | None = None) -> None:
+        self._shown, self._part, self._each = shown, part, each
         self._begun = self._since = time.monotonic()
         self._rich: Any = None
         self._task: Any = None
 
-    def begin(self, name: str) -> None:
-        """Begin another part of the work, from zero."""
-        self._name, self._since = name, time.monotonic()
-        if self._rich is not None:
-            self._rich.reset(self._task, description=name, rate="")
+    def at(self, share: float, rows: int | None = None, part: str = "") -> None:
+        """Move to a share of a part of the work, from 0 to 1; another name begins another part.
 
-    def at(self, share: float, rows: int | None = None) -> None:
-        """Move to a share of this part, from 0 to 1; ``rows`` have been processed, which gives the rate."""
+        ``rows`` of this part have been processed, which gives the rate.
+        """
         if self._each is not None:
             self._each()
         now = time.monotonic()
+        if part not in ("", self._part):
+            self._part, self._since = part, now
+            if self._rich is not None:
+                self._rich.reset(self._task, description=part, rate="")
         if self._shown and self._rich is None and now - self._begun >= _PATIENCE:
             self._start()
         if self._rich is not None:
             rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
-            self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
+            self._rich.update(self._task, completed=share, rate=rate)
 
     def at_pass(self, number: int, share: float, rows: int) -> None:
         """Move to a share of a pass over data, each of which is another part of the work."""
-        if self._name != f"pass {number}":
-            self.begin(f"pass {number}")
-        self.at(share, rows)
+        self.at(share, rows, f"pass {number}")
 
     def close(self) -> None:
         """Remove the bar from the screen."""
@@ -74,7 +73,7 @@ class Bar:
             redirect_stdout=False,
         )
         self._rich.start()
-        self._task = self._rich.add_task(self._name, total=1.0, rate="")
+        self._task = self._rich.add_task(self._part, total=1.0, rate="")
 
 
 @contextmanager
@@ -90,9 +89,10 @@ def solver_progress(
         task = bar.add_task("solving", total=max_iter)
 
         def report(step: Any) -> Any:
-            starts = max(n_starts, step.start + 1)  # a further one may be tried
-            text = f"start {step.start + 1} of {starts}, iteration {step.n_iter} of at most {max_iter}"
-            bar.update(task, completed=step.n_iter, description=f"{text}, objective {step.objective:,.6g}")
+            number = step.start + 1
+            text = f"start {number} of {max(n_starts, number)}"  # a further one may be tried
+            text += f", iteration {step.n_iter} of at most {max_iter}, objective {step.objective:,.6g}"
+            bar.update(task, completed=step.n_iter, description=text)
             return None if callback is None else callback(step)
 
         yield report

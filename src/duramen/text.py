@@ -26,7 +26,7 @@ def few(names: Sequence[Any], most: int = 8) -> str:
     >>> few(["age", "size", "colour"], most=2)
     "'age', 'size' and 1 more"
     """
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(map(repr, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

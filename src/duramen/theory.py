@@ -24,11 +24,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import sys
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, TypeVar, cast
 
+from duramen.arrays import ABOVE_ZERO, LARGEST, check_range
 from duramen.losses.base import Loss, check_loss
 
 __all__ = [
@@ -46,24 +45,22 @@ __all__ = [
 
 _LOG2_HALF_BALLS = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
 
-_ABOVE_ZERO = math.nextafter(0, 1)
 _BELOW_ONE = math.nextafter(1, 0)
-_LARGEST = sys.float_info.max
 _UNIT = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
-_WHOLE = (1, _LARGEST, "a whole number, 1 or more")
+_WHOLE = (1, LARGEST, "a whole number, 1 or more")
 _RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the largest, and both in words
     "beta": _UNIT,
     "delta": _UNIT,
     "deviation": (0, math.inf, "0 or more; Loss.deviation bounds it"),
     "doubling_dimension": (0, math.inf, "0 or more; theory.doubling_dimension gives it"),
-    "epsilon": (_ABOVE_ZERO, _BELOW_ONE, "above 0 and below 1, such as 0.1"),
+    "epsilon": (ABOVE_ZERO, _BELOW_ONE, "above 0 and below 1, such as 0.1"),
     "epsilon0": (0, _BELOW_ONE, "0 or more and below 1; theory.epsilon0 gives it"),
-    "eta": (_ABOVE_ZERO, _BELOW_ONE, "a probability above 0 and below 1, such as 0.1"),
-    "lowest_objective": (0, _LARGEST, "0 or more and finite; a lower bound will do"),
+    "eta": (ABOVE_ZERO, _BELOW_ONE, "a probability above 0 and below 1, such as 0.1"),
+    "lowest_objective": (0, LARGEST, "0 or more and finite; a lower bound will do"),
     "n_columns": _WHOLE,
-    "n_outliers": (0, _LARGEST, "a weight, 0 or more and finite"),
+    "n_outliers": (0, LARGEST, "a weight, 0 or more and finite"),
     "n_parameters": _WHOLE,
-    "n_points": (_ABOVE_ZERO, _LARGEST, "a total weight, above 0 and finite"),
+    "n_points": (ABOVE_ZERO, LARGEST, "a total weight, above 0 and finite"),
     "sparsity": _WHOLE,
     "total_sensitivity": (1 - 1e-6, math.inf, "1 or more: the sum of all points' sensitivities"),
     "vc_dimension": (1, math.inf, "1 or more; where it is not known, use a doubling dimension"),
@@ -72,11 +69,9 @@ _RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the larg
 
 def _check(name: str, value: Any) -> float:
     """Convert an argument to a float; refuse it if it is not in the range of its name."""
-    smallest, largest, expected = _RANGES[name]
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    number = float(value) if real else math.nan  # NaN lies in no range
-    if not smallest <= number <= largest or (_RANGES[name] is _WHOLE and number % 1):
-        raise ValueError(f"{name}={value!r} must be {expected}")
+    number = check_range(name, value, *_RANGES[name])
+    if _RANGES[name] is _WHOLE and number % 1:
+        raise ValueError(f"{name}={value!r} must be {_WHOLE[2]}")
     return number
 
 
@@ -89,11 +84,11 @@ def _checked(formula: _Formula) -> _Formula:
 
     @functools.wraps(formula)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        for name, value in given.arguments.items():
+        given = signature.bind(*args, **kwargs).arguments
+        for name, value in given.items():
             if name in _RANGES and (value is not None or signature.parameters[name].default is not None):
-                given.arguments[name] = _check(name, value)
-        return formula(*given.args, **given.kwargs)
+                given[name] = _check(name, value)
+        return formula(**given)
 
     return cast(_Formula, call)
 
@@ -232,8 +227,9 @@ def importance_size(
         spread = vc_dimension * max(1.0, math.log(total)) + math.log(1 / eta)
         return _size(2 * total * spread, epsilon)
     if doubling_dimension is not None and vc_dimension is None:
-        known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
-        inner = _inner_epsilon(epsilon, 2, 6, **known)
+        inner = _inner_epsilon(
+            epsilon, 2, 6, lowest_objective=lowest_objective, n_points=n_points, deviation=deviation
+        )
         return _size(total * total * _log_net(doubling_dimension, inner, eta) / 2, inner)
     raise ValueError(
         f"vc_dimension={vc_dimension} and doubling_dimension={doubling_dimension}; pass exactly one"
@@ -268,8 +264,7 @@ def layered_size(
     >>> layered_size(1000, 0.5, doubling_dimension=2)
     3030
     """
-    known = {"lowest_objective": lowest_objective, "deviation": deviation}
-    inner = _inner_epsilon(epsilon, 4, 14 * n_points, **known)
+    inner = _inner_epsilon(epsilon, 4, 14 * n_points, lowest_objective=lowest_objective, deviation=deviation)
     layers = math.floor(math.log2(n_points + 1)) + 1
     return layers * _size(_log_net(doubling_dimension, inner, eta / layers) / 2, inner)
 

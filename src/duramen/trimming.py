@@ -17,8 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, check_nonnegative, is_number
-from duramen.errors import RowError
+from duramen.arrays import Array, Rows, check_nonnegative, is_number, refuse_first
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
@@ -42,7 +41,7 @@ def outlier_weight(n_outliers: float, total_weight: float, weights: Array | None
     z = _as_float(n_outliers)
     if z < 1:  # undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996
         z *= total_weight
-        z = float(round(z)) if abs(z - round(z)) <= 4 * _EPS * round(z) else z
+        z = float(round(z)) if math.isclose(z, round(z), rel_tol=4 * _EPS) else z
     if weights is not None and math.isclose(z, total_weight, rel_tol=_ROUNDED):
         total_weight = math.fsum(weights)
     if z >= total_weight and z > 0:
@@ -61,11 +60,10 @@ def checked_outliers(n_outliers: Any, total: float = np.inf) -> float:
 
 
 def _as_float(n_outliers: Any) -> float:
-    """Convert a number of outliers; a fraction in single precision is read as the decimal it shows."""
+    """Convert a number of outliers by its decimals: a fraction in single precision is what it shows."""
     if not is_number(n_outliers):
         raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
-    short = isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8
-    given = float(str(n_outliers) if short else n_outliers)
+    given = float(str(n_outliers))
     if not given >= 0:
         raise ValueError(
             f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
@@ -95,11 +93,11 @@ def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Arr
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
     if losses.ndim != 1 or not losses.shape == weights.shape == ids.shape:
-        shapes = f"{losses.shape}, {weights.shape}, {ids.shape}"
-        raise ValueError(f"losses, weights and ids must have one entry per point each; found shapes {shapes}")
-    missing = np.isnan(losses)
-    if missing.any():
-        raise RowError("losses has nan in {row}; every point needs a loss", int(missing.argmax()))
+        raise ValueError(
+            "losses, weights and ids must have one entry per point each; found shapes "
+            f"{losses.shape}, {weights.shape}, {ids.shape}"
+        )
+    refuse_first(np.isnan(losses), losses, "losses has {value} in {row}; every point needs a loss")
     total = checked_total(weights)
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
@@ -166,10 +164,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     0.5
     """
     check_points(points, loss)
-    z = outlier_weight(n_outliers, points.total_weight)
-    if not len(points):
-        return 0.0
-    return Problem(points, loss, z).at(theta).objective
+    return Problem(points, loss, outlier_weight(n_outliers, points.total_weight)).at(theta).objective
 
 
 def check_points(points: Any, loss: Any) -> None:
@@ -274,10 +269,8 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     check_nonnegative("l2", l2)
     if l2 > 0 and not loss.has_predictors:
         raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")
-    if not len(points):
-        raise ValueError("there are no points to solve on; pass at least one")
     if not points.total_weight > 0:
-        raise ValueError("all weights are zero; pass points with positive weight")
+        raise ValueError("there are no points, or all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
     loss.check_solvable(points.X, points.y, points.weights, z)
     problem = Problem(points, loss, z)
@@ -292,12 +285,17 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
 def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:
     """Find rows of the largest losses that weigh more than z together, so that not all must be sorted."""
     step = max(1, len(losses) // _PROBES)
-    probes = losses[::step]
-    order = probes.argsort()[::-1]
-    sums = weights[::step].take(order).cumsum()
-    place = int(sums.searchsorted((1.2 * z / total + 0.01) * sums[-1]))
-    rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
+    sample = weights[::step]
+    guess = _loss_beyond(losses[::step], sample, (1.2 * z / total + 0.01) * sample.sum())
+    rows = (losses >= guess).nonzero()[0]
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
+
+
+def _loss_beyond(losses: Array, weights: Array, z: float) -> Any:
+    """Find the first loss, from the largest down, with more than weight z up to it; else the smallest."""
+    order = losses.argsort()[::-1]
+    place = weights.take(order).cumsum().searchsorted(z, side="right")
+    return losses[order[: place + 1][-1]]
 
 
 def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array:
@@ -306,17 +304,15 @@ def kept_unchecked(losses: Array, weights: Array, z: float, ids: Array) -> Array
     What is kept of the point on the boundary is rounded to nothing or to all of its weight if it is within
     the rounding error of sums as large as z of that. Sums are pairwise: one after the other loses digits.
     """
-    order = losses.argsort()[::-1]
-    place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
-    boundary = losses[order[min(place, len(order) - 1)]]
+    boundary = _loss_beyond(losses, weights, z)
     above, tied = losses > boundary, (losses == boundary).nonzero()[0]
     tied = tied[ids[tied].argsort()[::-1]]  # the largest id is set aside first
     kept, heavy = np.where(above, 0.0, weights), weights[tied]
-    excess, slack = z - float(weights[above].sum()), 64 * _EPS * z
-    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: float(heavy[: n + 1].sum()))
+    excess, slack = z - weights[above].sum(), 64 * _EPS * z
+    n_aside = bisect_right(range(len(tied)), excess, key=lambda n: heavy[: n + 1].sum())
     kept[tied[:n_aside]] = 0.0
     if n_aside < len(tied):
-        left, weight = float(heavy[: n_aside + 1].sum()) - excess, heavy[n_aside]
+        left, weight = heavy[: n_aside + 1].sum() - excess, heavy[n_aside]
         if left < weight:  # it is cut
             kept[tied[n_aside]] = weight if weight - left <= slack < left else left if left > slack else 0.0
     return kept

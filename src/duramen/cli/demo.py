@@ -105,8 +105,7 @@ def compare(X: Array, y: Array, z: int, size: int, seed: int, shown: Bar) -> tup
     )
     fits: list[Fields] = []
     for name, n_rows, fit in ways:
-        shown.begin(name)
-        shown.at(len(fits) / len(ways))
+        shown.at(len(fits) / len(ways), part=name)
         start = time.perf_counter()
         fitted = {"theta": fit(), "seconds": time.perf_counter() - start}
         losses = _LOSS.values(fitted["theta"], X, y)

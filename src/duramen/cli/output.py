@@ -62,8 +62,8 @@ class Output:
 @contextmanager
 def bar(output: Output, name: str) -> Iterator[Bar]:
     """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
-    with closing(Bar(shown=not output.quiet and sys.stderr.isatty(), each=check_interrupt)) as made:
-        made.begin(name)
+    shown = not output.quiet and sys.stderr.isatty()
+    with closing(Bar(name, shown=shown, each=check_interrupt)) as made:
         yield made
 
 

@@ -141,7 +141,7 @@ def _rows(X: Any) -> Array:
     with suppress(ValueError):  # rows of different lengths are left to the checks of rows
         if not is_frame(X) and np.ndim(X) == 1:
             X = np.asanyarray(X)[None]  # keeps the mask of a masked array
-    return np.asarray(as_rows(X, check_values=False))
+    return np.asarray(as_rows(X))
 
 
 def _labels_of(X: Any) -> list[str] | None:

@@ -29,7 +29,7 @@ from duramen.estimators.fitting import (
 )
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_total
-from duramen.samplers.base import Sampler
+from duramen.samplers.base import RankedSampler, Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import trimmed_sum
 
@@ -107,6 +107,10 @@ def atomic(change: _Method) -> _Method:
     return wrapped  # type: ignore[return-value]
 
 
+def _unchanged(X: Rows, y: Any) -> tuple[Rows, Any]:
+    return X, y
+
+
 @dataclass(eq=False, repr=False)
 class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
@@ -132,6 +136,7 @@ class RobustEstimator(BaseEstimator):
     _BOUNDED = "n_outliers=0"  # the parameter that gives the objective a minimum where it has none
     _SPARSE: ClassVar[str | bool] = False  # the form of sparse rows, if they may be so
     _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
+    _as_trained = staticmethod(_unchanged)  # how to convert rows and labels to what the loss takes
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -166,18 +171,16 @@ class RobustEstimator(BaseEstimator):
         coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
         hold all rows, and are refused.
         """
-        settings = self._settings()
-        data = self._collect(X, y, sample_weight, settings)
-        self._fit(*self._adapt(settings, data))
+        self._fit(self._adapt(self._collect(X, y, sample_weight)))
         return self
 
     @abstractmethod
     def _settings(self) -> FitSettings:
         """Check the parameters, and return the settings of a fit."""
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
-        return settings, data
+        return data
 
     @abstractmethod
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
@@ -185,43 +188,55 @@ class RobustEstimator(BaseEstimator):
 
     def _settings_of(self, loss: Loss, l2: float = 0.0) -> FitSettings:
         names = ("n_outliers", "coreset_size", "sampler", "n_init", "n_rounds", "max_iter", "tol")
-        given = {name: getattr(self, name) for name in names}
-        return FitSettings(loss, l2, seed_of(self.random_state), **given)
+        return FitSettings(loss, l2, seed_of(self.random_state), *(getattr(self, name) for name in names))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = bool(self._SPARSE) and not self.updatable
         return tags
 
-    def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
+    def _rows(self, X: Any, **checks: Any) -> Any:
         """Check rows (and labels, passed as y) as scikit-learn does, except for NaN and infinity."""
-        checks |= {"accept_sparse": self._SPARSE, "dtype": _FLOATS, "ensure_all_finite": False}
-        return validate_data(self, X, reset=reset, **checks)
+        return validate_data(
+            self, X, accept_sparse=self._SPARSE, dtype=_FLOATS, ensure_all_finite=False, **checks
+        )
 
-    def _training_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Rows, Array | None]:
-        """Check rows and labels to fit or to absorb; labels that the estimator ignores become None."""
+    def _training_rows(
+        self, X: Any, y: Any, sample_weight: Any, first_id: int = 0, *, reset: bool
+    ) -> tuple[Rows, WeightedPoints]:
+        """Check rows to fit or to absorb; combine those of positive weight with labels, if these matter."""
         if self._SPARSE and self.updatable and issparse(X):
             raise TypeError(
                 "updatable=True needs dense rows, but X is sparse; pass X.toarray(), or updatable=False"
             )
         if self._LABELS is None:
-            return self._rows(X, reset=reset), None
-        return self._rows(X, reset=reset, y=y, **self._LABELS)
+            X, y = self._rows(X, reset=reset), None
+        else:
+            X, y = self._rows(X, reset=reset, y=y, **self._LABELS)
+        weights = _weights(sample_weight, X)
+        if not checked_total(weights):
+            raise ValueError("all of sample_weight is zero; pass some positive weights")
+        points = WeightedPoints._from_parts(as_rows(X), y, weights, first_id + np.arange(len(weights)))
+        return X, points if weights.all() else points.take(weights > 0)
 
-    def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
+    def _collect(self, X: Any, y: Any, sample_weight: Any) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
-        self._check_updatable(settings)
+        settings = self._settings()
+        if check_flag("updatable", self.updatable) and not isinstance(self.sampler, (str, RankedSampler)):
+            raise TypeError(
+                f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
+                "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
+            )
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
         if not is_out_of_core(X):
-            rows, labels = self._training_rows(X, y, reset=True)
-            return AllRows.in_memory(self._points(rows, labels, sample_weight), settings.loss, rows)
+            return AllRows.in_memory(settings, *self._training_rows(X, y, sample_weight, reset=True))
         if self.updatable or settings.coreset_size is None:
             raise TypeError(
                 "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
                 "collection; leave them out, or pass arrays"
             )
-        data = AllRows.out_of_core(X, y, sample_weight, settings)
+        data = AllRows.out_of_core(settings, X, y, sample_weight)
         self.n_features_in_ = data.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
@@ -234,31 +249,31 @@ class RobustEstimator(BaseEstimator):
         refuse_nonfinite(rows)
         return rows
 
-    def _fit(self, settings: FitSettings, data: AllRows) -> None:
+    def _fit(self, data: AllRows) -> None:
         """Fit, keep the rows if ``updatable``, and set all attributes."""
-        fitted = fit(settings, data)
+        fitted = fit(data)
         if self.updatable:
-            self.dynamic_ = _as_dynamic(settings, data, fitted)
-            self._fitted_settings, self._n_seen = settings, data.n_rows
-        self._set(fitted, data, settings)
+            self.dynamic_ = _as_dynamic(data, fitted)
+            self._fitted_settings, self._n_seen = data.settings, data.n_rows
+        self._set(fitted, data)
 
-    def _set(self, fitted: FitResult, data: AllRows, settings: FitSettings) -> None:
+    def _set(self, fitted: FitResult, data: AllRows) -> None:
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
-        core, self.solution_, self.size_trials_ = fitted.coreset, fitted.solution, fitted.trials
+        solution, core, _, self.size_trials_ = fitted
+        self.solution_, theta = solution, solution.theta
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
-        self.coreset_size_ = data.n_points if core is None else len(core)
-        theta = fitted.solution.theta
-        found = data.evaluate(settings, theta)
+        self.coreset_size_ = len(core or data.points)
+        found = data.evaluate(theta)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf))
         self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
-        self.n_iter_ = max(1, fitted.solution.n_iter)
+        self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()
         warn_of(
-            fitted.solution,
+            solution,
             type(self).__name__,
             more="raise max_iter, or scale the columns",
             bounded=f"pass {self._BOUNDED}, or use fewer outliers or columns",
@@ -289,7 +304,7 @@ class RobustEstimator(BaseEstimator):
         gone = live.points(ids)
         if len(gone) == len(live):
             raise ValueError("no rows would be left; keep some, or fit again on others")
-        self._refit(live, partial(live.delete, gone.ids), partial(_insert, live, gone))
+        self._refit(live, gone, None)
         return self
 
     @atomic
@@ -314,17 +329,13 @@ class RobustEstimator(BaseEstimator):
             The model does not change then.
         """
         live = self._live()
-        X, y = self._training_rows(X, y, reset=False)
-        first = max(self._n_seen, int(live.ids.max()) + 1)
-        self._n_seen = first + X.shape[0]
+        first = max(self._n_seen, live.ids.max() + 1)
+        X, new = self._training_rows(X, y, sample_weight, first, reset=False)
+        self._n_seen = first + len(X)
         self.absorbed_ids_ = np.arange(first, self._n_seen)
-        new = self._points(X, y, sample_weight, first)
-        dtype = live.points(live.ids[:1]).X.dtype
-        with np.errstate(over="ignore"):
-            X = new.X.astype(dtype, copy=False)
-        refuse_nonfinite(X, f"X as {dtype}")
-        X, y = self._as_trained(X, new.y)
-        self._refit(live, partial(_insert, live, new.with_parts(X=X, y=y)), partial(live.delete, new.ids))
+        refuse_nonfinite(new.X)
+        X, y = self._as_trained(new.X, new.y)
+        self._refit(live, None, new.with_parts(X=X, y=y))
         return self
 
     def _live(self) -> DynamicCoreset:
@@ -337,44 +348,35 @@ class RobustEstimator(BaseEstimator):
             )
         return self.dynamic_
 
-    def _refit(self, live: DynamicCoreset, change: Callable[[], Any], undo: Callable[[], Any]) -> None:
-        """Change the rows and fit to them; undo the change if that fails.
+    def _refit(self, live: DynamicCoreset, gone: WeightedPoints | None, new: WeightedPoints | None) -> None:
+        """Exchange some rows for others and fit to them all; undo the exchange if that fails.
 
         If a coreset of the same size and anchor no longer suffices, they are put into a new one.
         """
         settings, n_before, fitted = self._fitted_settings, len(live), None
         kept, n_outliers = live._solution, live.n_outliers
-        change()
+        _exchange(live, gone, new)
         try:
             live.set_outliers(settings.n_outliers)
             points = live.points()
-            data = AllRows.in_memory(points, settings.loss, points.X)
+            data = AllRows.in_memory(settings, points.X, points)
             self._check_rows_left(data)
             if not n_before <= live.size < len(points):
                 core = None if settings.coreset_size is None else live.coreset()
-                fitted = refit(settings, data, core, self.solution_.theta)
+                fitted = refit(data, core, self.solution_.theta)
             if fitted is None:
-                fitted = fit(settings, data)
-                self.dynamic_ = _as_dynamic(settings, data, fitted)
+                fitted = fit(data)
+                self.dynamic_ = _as_dynamic(data, fitted)
             self.dynamic_._solution = fitted.solution
-            self._set(fitted, data, settings)
+            self._set(fitted, data)
         except BaseException:
-            undo()
+            _exchange(live, new, gone)
             live.set_outliers(n_outliers)
             live._solution = kept
             raise
 
     def _check_rows_left(self, data: AllRows) -> None:
         """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
-
-    def _check_updatable(self, settings: FitSettings) -> None:
-        """Raise TypeError if forgetting a row would leave a trace, as the coreset depends on their order."""
-        asked = settings.coreset_arguments(2, None)
-        if check_flag("updatable", self.updatable) and DynamicCoreset(**asked).engine == "tree":
-            raise TypeError(
-                f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
-                "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
-            )
 
     def _print_sizes(self) -> None:
         """Print, with ``verbose``, which size was chosen and why."""
@@ -388,40 +390,29 @@ class RobustEstimator(BaseEstimator):
         rows = self._new_rows(X)
         return self.solution_.loss.values(self.solution_.theta, *self._as_trained(rows, y))
 
-    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        """Convert rows and labels to what the loss takes."""
-        return rows, y
-
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute minus the loss of the rows, with the same share of the weight set aside as in training."""
         losses = self.losses(X, y)
         weights = _weights(sample_weight, losses)
-        z = self.solution_.n_outliers / self.solution_.total_weight * float(weights.sum())
+        z = self.solution_.n_outliers / self.solution_.total_weight * weights.sum()
         return -trimmed_sum(losses, weights, z)
-
-    @staticmethod
-    def _points(X: Rows, y: Array | None, sample_weight: Any, first_id: int = 0) -> WeightedPoints:
-        """Combine rows, labels and weights; drop rows of weight zero."""
-        weights = _weights(sample_weight, X)
-        if not checked_total(weights):
-            raise ValueError("all of sample_weight is zero; pass some positive weights")
-        ids = first_id + np.arange(len(weights))
-        points = WeightedPoints._from_parts(as_rows(X, check_values=False), y, weights, ids)
-        return points if weights.all() else points.take(weights > 0)
 
 
 _weights = partial(_check_sample_weight, dtype=np.float64, ensure_non_negative=True)
 
 
-def _insert(live: DynamicCoreset, points: WeightedPoints) -> None:
-    live.insert(points.X, points.y, points.weights, points.ids)
+def _exchange(live: DynamicCoreset, gone: WeightedPoints | None, new: WeightedPoints | None) -> None:
+    if gone is not None:
+        live.delete(gone.ids)
+    if new is not None:
+        live.insert(new.X, new.y, new.weights, new.ids)
 
 
-def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
+def _as_dynamic(data: AllRows, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core = fitted.coreset
-    live = DynamicCoreset(**settings.coreset_arguments(fitted.size, core and core.anchor))
-    _insert(live, data.points)
+    live = DynamicCoreset(**data.settings.coreset_arguments(fitted.size, core and core.anchor))
+    _exchange(live, None, data.points)
     if core is not None:
         live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
     live._solution = fitted.solution  # no warning if it is far from the anchor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
-from duramen.arrays import Array, Rows, is_number
+from duramen.arrays import Array, check_range
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, codes_of, encoded
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
@@ -70,29 +70,26 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _LABELS: ClassVar = {}
 
     def _settings(self) -> FitSettings:
-        if not (is_number(self.C) and self.C >= 1e-300):
-            raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
-        return self._settings_of(self._loss(2), l2=1 / float(self.C))
+        expected = "a positive number, 1e-300 or more; np.inf: no penalty"
+        return self._settings_of(self._loss(2), l2=1 / check_range("C", self.C, 1e-300, np.inf, expected))
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         labels = self.classes_ = data.profile.classes
         if data.classes is not None:
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
-        self._check_classes(data.profile.class_weights, settings)
-        settings = replace(settings, loss=self._loss(len(labels)))
-        return settings, data.changed(partial(encoded, classes=labels))
+        self._check_classes(data.profile.class_weights, data.settings.n_outliers)
+        self._as_trained = partial(encoded, classes=self.classes_)
+        data = data.with_settings(loss=self._loss(len(labels)))
+        return data.converted(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
         """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
-        rows = self._new_rows(X)
-        scores = np.asarray(rows @ self.coef_.T + self.intercept_)
+        scores = self._new_rows(X) @ self.coef_.T + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
         """Predict the class of each row: (n,)."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[self._scores(X).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""
@@ -100,13 +97,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithm of the probability of each class."""
-        scores = self.decision_function(X)
-        scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+        scores = self._scores(X)
         largest = np.finfo(scores.dtype).max / 4
-        return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
+        return log_softmax(np.clip(scores, -largest, largest), axis=1)
 
-    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        return rows, codes_of(y, self.classes_)
+    def _scores(self, X: Any) -> Array:
+        """Compute the linear predictor of each class: (n, n_classes)."""
+        scores = self.decision_function(X)
+        return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:
@@ -114,13 +112,13 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
     def _check_rows_left(self, data: AllRows) -> None:
-        codes, weights = data.profile.classes.astype(np.intp), data.profile.class_weights
-        weights = np.bincount(codes, weights, minlength=len(self.classes_))
-        self._check_classes(weights, self._fitted_settings)
+        codes = data.points.y.astype(np.intp)
+        weights = np.bincount(codes, data.points.weights, minlength=len(self.classes_))
+        self._check_classes(weights, data.settings.n_outliers)
 
-    def _check_classes(self, weights: Array, settings: FitSettings) -> None:
+    def _check_classes(self, weights: Array, n_outliers: float) -> None:
         """Raise ValueError if there is only one class, none of a class, or n_outliers may be one of two."""
-        self._class_weights, n_outliers = weights, settings.n_outliers
+        self._class_weights = weights
         lightest, least = self.classes_.tolist()[np.argmin(weights)], weights.min()
         if len(weights) < 2:
             raise ValueError(
@@ -131,7 +129,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             raise ValueError(
                 f"no rows of the class {lightest!r} would be left; keep some, or fit again without that class"
             )
-        if len(weights) == 2 and outlier_weight(n_outliers, float(weights.sum())) >= least:
+        if len(weights) == 2 and outlier_weight(n_outliers, weights.sum()) >= least:
             raise ValueError(
                 f"n_outliers={n_outliers} could set aside the whole class {lightest!r}, of weight {least:g}; "
                 "pass n_outliers below it"

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array, check_count
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
@@ -26,13 +25,13 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     _: KW_ONLY
     n_init: int = 5
 
-    _LOSS: ClassVar[type[Any]] = KMeansLoss
+    _loss: ClassVar[Any] = KMeansLoss  # makes the loss with k centres
 
     def _settings(self) -> FitSettings:
         return self._settings_of(self._loss(check_count("n_clusters", self.n_clusters)))
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
-        k, points = settings.loss.n_centres, data.points or data.sample(settings)
+    def _adapt(self, data: AllRows) -> AllRows:
+        k, points = data.settings.loss.n_centres, data.points or data.sample()
         self._n_asked = k
         if data.n_rows < k:
             raise ValueError(
@@ -40,14 +39,14 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         found = len(distinct_rows(points.X, np.arange(len(points)), k))
         if found == k:
-            return settings, data
+            return data
         warnings.warn(
             f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the centres "
             f"beyond those repeat the last one; pass n_clusters={found} or less",
             ConvergenceWarning,
             stacklevel=4,
         )
-        return replace(settings, loss=self._loss(found)), data
+        return data.with_settings(loss=self._loss(found))
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
         """Find the centres, and the nearest one of each row in memory: (n,) of int32."""
@@ -65,7 +64,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def transform(self, X: Any) -> Array:
         """Compute the distance of each row from each centre: (n, n_clusters)."""
         rows, loss = self._new_rows(X), self._loss_of(1)
-        return np.stack([loss.values(centre[None], rows) for centre in self.cluster_centers_], axis=1)
+        return np.column_stack([loss.values(centre[None], rows) for centre in self.cluster_centers_])
 
     def _nearest(self, rows: Array) -> Array:
         loss = self._loss_of(len(self.cluster_centers_))
@@ -77,8 +76,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
-        numbers = np.arange(self._n_asked)  # beyond the distinct rows, the last one again
-        self.cluster_centers_ = self.solution_.theta[order[np.minimum(numbers, len(order) - 1)]]
+        repeats = self._n_asked - len(order)  # of the last centre, beyond the distinct rows
+        self.cluster_centers_ = self.solution_.theta[np.pad(order, (0, repeats), "edge")]
         if data.n_rows > data.n_points:  # rows of weight zero have labels, too
             self.labels_ = self._nearest(data.X)
         elif found.cache is not None:
@@ -87,10 +86,6 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
-
-    def _loss(self, k: int) -> Any:
-        """Make the loss with k centres."""
-        return self._LOSS(k)
 
 
 @dataclass(eq=False, repr=False)
@@ -166,7 +161,7 @@ class RobustKMedians(_Clustering):
     """
 
     n_outliers: float = N_OUTLIERS
-    _LOSS = KMedianLoss
+    _loss = KMedianLoss
 
 
 @dataclass(eq=False, repr=False)
@@ -210,10 +205,9 @@ class RobustBregmanClustering(_Clustering):
         return tags
 
     def _rows(self, X: Any, **checks: Any) -> Any:
-        rows = super()._rows(X, **checks)
-        if self.__sklearn_tags__().input_tags.positive_only:
-            check_non_negative(rows, type(self).__name__)
-        return rows
+        return super()._rows(
+            X, ensure_non_negative=self.__sklearn_tags__().input_tags.positive_only, **checks
+        )
 
     def _loss(self, k: int) -> BregmanLoss:
         return BregmanLoss(k, self.divergence)

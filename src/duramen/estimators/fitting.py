@@ -16,11 +16,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from duramen.arrays import (
+    ABOVE_ZERO,
+    LARGEST,
     Array,
     Rows,
     check_count,
+    check_range,
     generator,
-    is_number,
     is_whole,
     refuse_nonfinite,
     weighted_quantiles,
@@ -48,6 +50,7 @@ _SAFETY = 1.2  # factor on the size that the error implies, since the error is i
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
+Conversion = Callable[[Rows, Any], tuple[Rows, Any]]  # of rows and labels to those that a loss takes
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ class FitSettings:
             raise ValueError(
                 f"coreset_size={size!r} must be a whole number of 2 or more, 'auto', or None for all"
             )
-        if not (is_number(self.tol) and 0 < self.tol < np.inf):
-            raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
+        check_range(
+            "tol", self.tol, ABOVE_ZERO, LARGEST, "a positive number, such as 0.01 for an error of 1%"
+        )
         check_count("n_init", self.n_init)
         check_count("n_rounds", self.n_rounds)
 
@@ -92,19 +96,20 @@ def seed_of(random_state: Any) -> int:
     return int(random_state) if is_whole(random_state) else int(generator(random_state).integers(2**63))
 
 
-def codes_of(y: Any, classes: Array, way_out: str = "call fit to learn other classes") -> Array:
-    """Return the number of the class of each label; refuse a label that is not one of the classes."""
+def encoded(X: Rows, y: Any, *, classes: Array) -> tuple[Rows, Array]:
+    """Replace labels by the numbers of their classes; refuse a label that is not one of the classes."""
     y = np.asarray(y)
     try:
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        codes = classes.searchsorted(y).clip(max=len(classes) - 1)
     except TypeError:
         raise _mixed(y) from None
     unknown = np.flatnonzero(classes[codes] != y)
     if len(unknown):
         raise ValueError(
-            f"y holds the class {y.tolist()[unknown[0]]!r}, but the model knows {classes.tolist()}; {way_out}"
+            f"y holds the class {y.tolist()[unknown[0]]!r}, but the model knows {classes.tolist()}; call fit "
+            "to learn other classes, from data that does not change between passes"
         )
-    return codes
+    return X, codes
 
 
 def _mixed(y: Array) -> ValueError:
@@ -114,7 +119,7 @@ def _mixed(y: Array) -> ValueError:
 
 def weighted_median(values: Array, weights: Array) -> float:
     """Return the median of values, each counted by its weight."""
-    return float(weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean())
+    return weighted_quantiles(values, weights, (0.5, 0.5 + 2e-12)).mean()
 
 
 class Profiler:
@@ -122,8 +127,8 @@ class Profiler:
 
     def __init__(self, loss: Loss, first: Plan | None = None) -> None:
         self._has_classes = loss.has_classes
-        self.classes: Any = ()
-        self.class_weights: Any = ()
+        self.classes: Array = np.empty(0)
+        self.class_weights: Array = np.empty(0)
         self.first_pass: Any = first and Summarizer(first)
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
@@ -142,7 +147,11 @@ class Profiler:
         return self
 
     def _add_classes(self, labels: Any, weights: Any) -> None:
-        _check_classes(labels)
+        fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
+        if len(fractions):  # scikit-learn expects the first words
+            raise ValueError(
+                f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
+            )
         if len(self.classes):
             labels, weights = np.append(self.classes, labels), np.append(self.class_weights, weights)
         try:
@@ -150,15 +159,6 @@ class Profiler:
         except TypeError:
             raise _mixed(labels) from None
         self.class_weights = np.bincount(codes, weights)
-
-
-def _check_classes(labels: Array) -> None:
-    """Raise ValueError if labels are not classes; the first words are those that scikit-learn expects."""
-    fractions = labels[labels % 1 != 0] if labels.dtype.kind == "f" else labels[:0]
-    if len(fractions):
-        raise ValueError(
-            f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
-        )
 
 
 class TrimmedPass:
@@ -169,8 +169,7 @@ class TrimmedPass:
 
     def __init__(self, loss: Loss, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
-        self.losses = self.weights = self.labels = np.empty(0)
-        self.ids = np.empty(0, dtype=np.int64)
+        self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
 
@@ -181,7 +180,7 @@ class TrimmedPass:
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
-        self._keep(other.losses, other.weights, other.labels, other.ids)
+        self._keep(*other.rows)
 
     def summary(self) -> TrimmedPass:
         self.cache = None
@@ -189,16 +188,15 @@ class TrimmedPass:
 
     def _keep(self, *rows: Array) -> None:
         """Keep the rows that are set aside of these and earlier ones; no other row can be."""
-        both = zip((self.losses, self.weights, self.labels, self.ids), rows, strict=True)
-        losses, weights, labels, ids = (np.concatenate(pair) for pair in both)
-        kept = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids)
-        aside = kept < weights
-        self._rest.add_rows(losses[~aside] * weights[~aside])
-        order = np.flatnonzero(aside)
-        order = order[np.lexsort((-ids[order], -losses[order]))]
-        kept_rows = [column[order] for column in (losses, weights, labels, ids)]
-        self.losses, self.weights, self.labels, self.ids = kept_rows
-        self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[order])
+        both = list(map(np.concatenate, zip(self.rows, rows, strict=True)))
+        losses, weights, _, ids = both
+        kept = kept_weights(losses, weights, min(self._z, weights.sum()), ids)
+        worst = np.flatnonzero(kept < weights)
+        worst = worst[np.lexsort((-ids[worst], -losses[worst]))]
+        self._rest.add_rows(np.delete(losses, worst) * np.delete(weights, worst))
+        self.rows = [column[worst] for column in both]
+        self.losses, self.weights, self.labels, self.ids = self.rows
+        self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[worst])
 
 
 class _Changing:
@@ -211,7 +209,7 @@ class _Changing:
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         changed = self._change(points)
         if len(changed):
-            self._reducer.add(changed, before if len(changed) == len(points) else None)
+            self._reducer.add(changed, before)
 
 
 class _Changed(NamedTuple):
@@ -243,14 +241,14 @@ def _prepare(points: WeightedPoints, *, loss: Loss) -> WeightedPoints:
     return points if points.weights.all() else points.take(points.weights > 0)
 
 
-def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
-    """Replace labels by the numbers of their classes."""
-    return points.with_parts(y=codes_of(points.y, classes, "the data must not change between passes"))
+def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints:
+    X, y = convert(points.X, points.y)
+    return points.with_parts(X=X, y=y)
 
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows to fit on, in memory or in a source, and their profile.
+    """All rows to fit on, in memory or in a source, with their profile and the settings of the fit.
 
     ``points`` are the rows in memory, and ``X`` these with those of weight zero, which ``n_rows``
     counts, too. ``first_pass`` is the first pass of a coreset over the rows of a source, ``classes``
@@ -258,6 +256,7 @@ class AllRows:
     columns, if they are all text.
     """
 
+    settings: FitSettings
     profile: Profiler
     n_rows: int
     n_points: int
@@ -271,14 +270,16 @@ class AllRows:
     feature_names: Array | None = None
 
     @classmethod
-    def in_memory(cls, points: WeightedPoints, loss: Loss, X: Rows) -> AllRows:
+    def in_memory(cls, settings: FitSettings, X: Rows, points: WeightedPoints) -> AllRows:
         """Profile points."""
-        profile = Profiler(loss)
+        profile = Profiler(settings.loss)
         profile.add(points)
-        return cls(profile, X.shape[0], len(points), points.n_columns, points.total_weight, points, X)
+        return cls(
+            settings, profile, X.shape[0], len(points), points.n_columns, points.total_weight, points, X
+        )
 
     @classmethod
-    def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
+    def out_of_core(cls, settings: FitSettings, X: Any, y: Any, sample_weight: Any) -> AllRows:
         """Make the first pass over a scan or a Dask collection; raise an error if it cannot be fitted to."""
         loss, source = settings.loss, None  # type: Loss, Any
         labels = y if loss.needs_labels else None
@@ -302,6 +303,7 @@ class AllRows:
             raise ValueError("there are no rows with positive weight; at least one is needed")
         named = source.names is not None and all(isinstance(name, str) for name in source.names)
         return cls(
+            settings,
             profile,
             found.n_points,
             found.n_points,
@@ -313,31 +315,36 @@ class AllRows:
             feature_names=np.array(source.names, dtype=object) if named else None,
         )
 
-    def changed(self, change: Change) -> AllRows:
-        """Return the same data with all points changed by a function that can be pickled."""
+    def converted(self, convert: Conversion) -> AllRows:
+        """Return the same data with all rows and labels converted by a function that can be pickled."""
+        change = partial(_converted, convert=convert)
         if self.points is not None:
             return replace(self, points=change(self.points))
         kept = self.first_pass.kept
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
 
-    def sample(self, settings: FitSettings) -> WeightedPoints:
+    def with_settings(self, **changed: Any) -> AllRows:
+        """Return the same data with some settings changed."""
+        return replace(self, settings=replace(self.settings, **changed))
+
+    def sample(self) -> WeightedPoints:
         """Sample rows, at most 20,000: enough to measure a scale. The same ones make the anchor."""
         if self.points is None:
             return self.first_pass.sample()
-        return anchor_sample(self.points, seed_of(np.random.default_rng(settings.seed)))
+        return anchor_sample(self.points, seed_of(np.random.default_rng(self.settings.seed)))
 
-    def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
+    def build(self, size: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor; None finds one."""
-        asked, points = settings.coreset_arguments(size, anchor), self.points
+        asked, points = self.settings.coreset_arguments(size, anchor), self.points
         if points is None:
             return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
-    def evaluate(self, settings: FitSettings, theta: Array) -> TrimmedPass:
+    def evaluate(self, theta: Array) -> TrimmedPass:
         """Compute the losses of all rows at theta."""
-        z = outlier_weight(settings.n_outliers, self.total_weight)
-        make = partial(TrimmedPass, settings.loss, theta, z)
+        z = outlier_weight(self.settings.n_outliers, self.total_weight)
+        make = partial(TrimmedPass, self.settings.loss, theta, z)
         if self.points is None:
             return self.source.reduce(make, "evaluate")
         found = make()
@@ -361,23 +368,22 @@ class FitResult(NamedTuple):
     trials: list[Trial]
 
 
-def fit(settings: FitSettings, data: AllRows) -> FitResult:
+def fit(data: AllRows) -> FitResult:
     """Fit on everything, on a coreset of the requested size, or on one large enough by its own error bars."""
+    settings, n = data.settings, data.n_points
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
-    n = data.n_points
     if is_auto(settings.coreset_size):
-        shape = settings.loss.parameter_shape(data.n_columns)
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
+        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1))
     else:
-        size = int(settings.coreset_size)
+        size = settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
-        core = data.build(settings, size, anchor)
+        core = data.build(size, anchor)
         anchor = core.anchor
-        if not _is_representative(core, settings.loss):
+        if not _is_representative(core):
             if size >= n:
                 raise ValueError(
                     f"{settings.sampler!r} leaves out whole classes, or keeps too few distinct rows, even in "
@@ -386,36 +392,37 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
             size = 4 * size
             continue
         found = FitResult(_solve(settings, core), core, size, trials)
-        for _ in range(int(settings.n_rounds) - 1 if len(core) < data.n_points else 0):
+        for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = found.solution.theta
-            core = data.build(settings, len(core), Anchor(theta, anchor.radius))
-            if not _is_representative(core, settings.loss):
+            core = data.build(len(core), Anchor(theta, anchor.radius))
+            if not _is_representative(core):
                 break
             found = FitResult(_solve(settings, core, init=theta), core, len(core), trials)
-        if _is_accurate(settings, data, found):
+        if _is_accurate(data, found):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
+def refit(data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
     """Fit to changed data, on their coreset or on all of them; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
-    if core is not None and not _is_representative(core, settings.loss):
+    if core is not None and not _is_representative(core):
         return None
+    settings = data.settings
     bare = data.points if core is None else core.points  # without the anchor, which may mislead
     runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_init=1), bare)]
     found = FitResult(min(runs, key=lambda run: run.objective), core, len(bare), [])
-    return found if _is_accurate(settings, data, found) else None
+    return found if _is_accurate(data, found) else None
 
 
-def _is_accurate(settings: FitSettings, data: AllRows, found: FitResult) -> bool:
+def _is_accurate(data: AllRows, found: FitResult) -> bool:
     """Return whether the size is right: if it is "auto", measure the standard error of the objective."""
-    core = found.coreset
+    settings, core = data.settings, found.coreset
     if core is None or not is_auto(settings.coreset_size):
         return True
     estimate = core.estimate(found.solution.theta)
@@ -430,8 +437,11 @@ def _is_accurate(settings: FitSettings, data: AllRows, found: FitResult) -> bool
 
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
     loss, points = settings.loss, on if isinstance(on, WeightedPoints) else on.points
-    problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
-    problem["random_state"] = settings.seed
+    problem: dict[str, Any] = {
+        "l2": settings.l2,
+        "max_iter": settings.max_iter,
+        "random_state": settings.seed,
+    }
     if loss.has_predictors and len(points) * points.n_columns <= _SMALL:
         problem["tol"] = 1e-16
     if init is None and loss.has_predictors and len(points) <= points.n_columns:
@@ -443,7 +453,7 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
 
 def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> Array | None:
     """Return a theta that fits all rows perfectly, if there is one: it fits any that are kept."""
-    size = 1.0 if points.y is None else float(np.abs(points.y).max())
+    size = float(np.abs(np.asarray(points.y)).max())
     if size > _HUGE:
         return None
     if loss.of_residual:  # least squares is zero there too, and treats weight 2 as two rows
@@ -452,12 +462,12 @@ def _perfect_fit(loss: Any, points: WeightedPoints, problem: dict[str, Any]) -> 
     return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
 
 
-def _is_representative(core: Coreset, loss: Loss) -> bool:
+def _is_representative(core: Coreset) -> bool:
     """Return whether the coreset has all classes, or enough distinct points, to be solved on."""
     if len(core) >= core.n_points:
         return True
     try:
-        loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
+        core.loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
     except ValueError:
         return False
     return True

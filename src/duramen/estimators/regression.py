@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,17 +86,16 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     _LABELS: ClassVar = {"y_numeric": True}
 
     def _settings(self) -> FitSettings:
-        check_nonnegative("alpha", self.alpha)
         if self.loss not in _LOSSES:
             raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
-        return self._settings_of(self._loss(1.0 if is_auto(self.delta) else self.delta), l2=float(self.alpha))
+        loss = self._loss(1.0 if is_auto(self.delta) else self.delta)
+        return self._settings_of(loss, l2=check_nonnegative("alpha", self.alpha))
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         if self.loss == "huber":
-            measured: Any = self._measure_delta(data, settings) if is_auto(self.delta) else self.delta
-            self.delta_ = float(measured)
-            settings = replace(settings, loss=self._loss(self.delta_))
-        return settings, data
+            self.delta_ = float(self._measure_delta(data) if is_auto(self.delta) else self.delta)
+            data = data.with_settings(loss=self._loss(self.delta_))
+        return data
 
     def predict(self, X: Any) -> Array:
         """Predict the label of each row, or the mean of its count: (n,)."""
@@ -123,12 +122,11 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         own = {"huber": {"delta": delta}, "quantile": {"quantile": self.quantile}}.get(self.loss, {})
         return _LOSSES[self.loss](**own, fit_intercept=self.fit_intercept)
 
-    def _measure_delta(self, data: AllRows, settings: FitSettings) -> float:
+    def _measure_delta(self, data: AllRows) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
-        rough = replace(settings, loss=squared, coreset_size=MIN_SIZE, n_rounds=1)
-        theta = fit(rough, data).solution.theta
-        sample = data.sample(settings)
+        theta = fit(data.with_settings(loss=squared, coreset_size=MIN_SIZE, n_rounds=1)).solution.theta
+        sample = data.sample()
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
         weights = sample.weights * (labels != 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, is_number, refuse_nonfinite, row_norms
+from duramen.arrays import ABOVE_ZERO, LARGEST, Array, check_range, refuse_nonfinite, row_norms
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
 from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, is_auto, weighted_median
 from duramen.losses import TruthDiscoveryLoss
@@ -56,24 +56,20 @@ class TruthDiscovery(RobustEstimator):
     scale: float | str = "auto"
 
     def _settings(self) -> FitSettings:
-        if not (is_auto(self.scale) or (is_number(self.scale) and 0 < float(self.scale) < np.inf)):
-            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+        if not is_auto(self.scale):
+            check_range("scale", self.scale, ABOVE_ZERO, LARGEST, "a positive number, or 'auto'")
         return self._settings_of(TruthDiscoveryLoss())
 
-    def _adapt(self, settings: FitSettings, data: AllRows) -> tuple[FitSettings, AllRows]:
+    def _adapt(self, data: AllRows) -> AllRows:
         if data.points is not None:
             refuse_nonfinite(data.points.X)
-        measured = is_auto(self.scale)
-        self.scale_ = self._measure_scale(data.sample(settings)) if measured else float(self.scale)
-        return settings, data.changed(partial(_scaled, scale=self.scale_))
+        self.scale_ = float(self._measure_scale(data.sample()) if is_auto(self.scale) else self.scale)
+        self._as_trained = partial(_in_units, scale=self.scale_)
+        return data.converted(self._as_trained)
 
     def reliability(self, X: Any) -> Array:
         """Compute the influence of each source: (n,), 1 within ``scale_`` of the truth, then 1 / t^2."""
-        squared = self.losses(X)
-        return np.where(squared <= 1, 1.0, np.exp(1 - squared))  # beyond 1 the loss is 1 + log t^2
-
-    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
-        return _in_units(rows, self.scale_), None
+        return np.exp(np.minimum(0, 1 - self.losses(X)))  # beyond 1 the loss is 1 + log t^2
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         self.truth_ = self.solution_.theta * self.scale_
@@ -85,18 +81,14 @@ class TruthDiscovery(RobustEstimator):
             distances = row_norms(rows - [weighted_median(column, weights) for column in rows.T])
         if not np.isfinite(distances).all():
             raise ValueError("the claims are too far apart for float64; scale them down")
-        return weighted_median(distances, weights) or float(distances.max()) or 1.0
+        return weighted_median(distances, weights) or distances.max() or 1.0
 
 
-def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
-    return points.with_parts(X=_in_units(points.X, scale))
-
-
-def _in_units(X: Array, scale: float) -> Array:
+def _in_units(X: Array, y: Any, *, scale: float) -> tuple[Array, None]:
     if scale == 1:
-        return X
+        return X, None
     with np.errstate(all="ignore"):
         units = X / X.dtype.type(scale)
     if not np.isfinite(units).all():
         raise ValueError(f"scale={scale:g} is too small: claims divided by it overflow {X.dtype}")
-    return units
+    return units, None

@@ -382,7 +382,7 @@ class Loss(ABC):
         The least bound by any kind of continuity that the loss has, in float64; MissingPropertyError if there
         is none. Built-in losses have (nearly) the supremum, enlarged so that it bounds computed values.
         """
-        rows = as_rows(X, check_values=False)
+        rows = as_rows(X)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
 
         def work(chunk: slice) -> tuple[Array]:
@@ -402,7 +402,7 @@ class Loss(ABC):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         """Sum weight times gradient over all points; ``cache`` is that of ``values_and_cache``, if known."""
-        rows, theta = as_rows(X, check_values=False), np.asarray(theta)
+        rows, theta = as_rows(X), np.asarray(theta)
         n = rows.shape[0]
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
@@ -455,7 +455,7 @@ class Loss(ABC):
         return MissingPropertyError(f"{name} has no {what}; define {name}.{method} to use it here")
 
     def _rows(self, X: Any) -> Rows:
-        rows = as_rows(X, check_values=False)
+        rows = as_rows(X)
         if sparse.issparse(rows) and not self.has_predictors:
             raise TypeError(
                 f"{type(self).__name__} needs dense rows; X is sparse. Pass X.toarray() if it fits in memory"
