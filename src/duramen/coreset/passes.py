@@ -13,7 +13,7 @@ from duramen.arrays import Array, weighted_quantiles
 from duramen.coreset.candidates import MergedCandidates, Plan, Summarizer, Summary
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.view import Settings, find_view, first_view, plan_of
+from duramen.coreset.view import Settings, find_view, first_view
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
@@ -45,15 +45,21 @@ def plan(
     """
     settings = Settings.of(
         loss=loss,
-        plan=plan_of(size, None, beta, 0.1, suspects),
+        size=size,
+        beta=beta,
+        suspects=suspects,
         n_outliers=n_outliers,
         sampler=sampler,
         calibrate=calibrate,
         random_state=random_state,
         anchor=anchor,
     )
-    if settings.by_size and settings.chooser is not None:
-        _check_ranked(settings.chooser)
+    if settings.by_size and not isinstance(settings.chooser, RankedSampler | None):
+        raise TypeError(
+            f"{settings.chooser!r} needs all points at once; data that is read in parts needs a sampler that "
+            "scores each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom "
+            "RankedSampler"
+        )
     return Plan(1, settings, first_view(settings), None if columns is None else tuple(columns))
 
 
@@ -105,8 +111,8 @@ def finish(summary: Summary) -> Plan | Coreset:
     _check_summary(summary)
     plan, view = summary.plan, summary.plan.view
     if view.blind:
-        if view.limit < np.inf and summary.is_short:
-            return plan.with_view(limit=np.inf)
+        if plan.limit < np.inf and summary.is_short:
+            return replace(plan, limit=np.inf)
         return _plan_second_pass(summary)
     first, now = plan.expected, (summary.n_rows, summary.n_points)
     if first is not None and first != now:
@@ -115,8 +121,8 @@ def finish(summary: Summary) -> Plan | Coreset:
             f"{plan.number} had {now[0]:,} and {now[1]:,}; every pass must read the same points"
         )
     z = outlier_weight(plan.problem.n_outliers, summary.total)
-    if view.floor > -np.inf and summary.suspected < view.suspected:  # the floor was too high to decide
-        return replace(plan, number=plan.number + 1).with_view(floor=-np.inf)
+    if plan.floor > -np.inf and summary.suspected < plan.suspected:  # the floor was too high to decide
+        return replace(plan, number=plan.number + 1, floor=-np.inf)
     return choose(MergedCandidates(summary), view, n_outliers=z, columns=plan.columns)
 
 
@@ -151,12 +157,10 @@ class ScanSource:
     def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
         """Make one pass over the scan."""
         self._n_passes += 1
-        reducers = self._data.passed(make, _add_batch, self._n_passes)
+        reducers = self._data.passed(
+            make, lambda reducer, first, points: reducer.add(points, before=first), self._n_passes
+        )
         return merge_summaries(make, [reducer.summary() for reducer in reducers])
-
-
-def _add_batch(reducer: Reducer, first: int, points: WeightedPoints) -> None:
-    reducer.add(points, before=first)
 
 
 def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> Any:
@@ -172,7 +176,7 @@ def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> An
 def run_passes(source: Source, step: Plan | Coreset) -> Coreset:
     """Make the passes that are left, from a plan to the coreset."""
     while isinstance(step, Plan):
-        step = finish(source.reduce(partial(Summarizer, step), _PASSES[min(step.number, len(_PASSES)) - 1]))
+        step = finish(source.reduce(partial(Summarizer, step), _PASSES[step.number - 1]))
     return step
 
 
@@ -191,11 +195,9 @@ def _plan_second_pass(first: Summary) -> Plan:
     problem, sample, total = first.plan.problem, first.sample(), first.total
     z = outlier_weight(problem.n_outliers, total)
     view = find_view(problem, sample, z, total, first.n_points)
-    _check_ranked(view.sampler)
     suspected = problem.by_size.suspected_of(z, total)
     floor = _floor(view.anchored(sample)[0].losses, sample, suspected / total)
-    view = replace(view, suspected=suspected, floor=floor)
-    return Plan(2, problem, view, first.plan.columns, (first.n_rows, first.n_points))
+    return Plan(2, problem, view, first.plan.columns, (first.n_rows, first.n_points), suspected, floor)
 
 
 def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
@@ -209,12 +211,3 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
         return -np.inf
     floor = float(weighted_quantiles(losses, sample.weights, [1 - share])[0])
     return floor if np.isfinite(floor) else -np.inf
-
-
-def _check_ranked(sampler: Sampler) -> None:
-    """Raise TypeError unless a sampler scores each point by itself."""
-    if not isinstance(sampler, RankedSampler):
-        raise TypeError(
-            f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
-            "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
-        )

@@ -68,7 +68,8 @@ class Scene:
 
     shown: Array  # the numbers of the rows
     suspected: Array
-    places: Array  # of shape (n, 2)
+    beyond: Array  # whether each row lies beyond the frame: it is drawn on its edge
+    places: Array  # inside the frame or on its edge, of shape (n, 2)
     low: Array  # a corner of the frame
     high: Array  # the opposite one
     areas: Array  # in proportion to weight, within limits
@@ -76,14 +77,9 @@ class Scene:
     centres: Array  # of the anchor, inside the frame
     axes: tuple[str, str]  # the labels of the two axes
 
-    @property
-    def beyond(self) -> Array:
-        """Whether each row lies beyond the frame: it is drawn on its edge."""
-        return np.any((self.places < self.low) | (self.places > self.high), axis=1)
-
     def shares(self, places: Array) -> Array:
         """Compute where places are in the frame, from 0 to 1 along each axis."""
-        return (np.clip(places, self.low, self.high) - self.low) / (self.high - self.low)
+        return (places - self.low) / (self.high - self.low)
 
 
 def scene_of(
@@ -124,8 +120,9 @@ def scene_of(
         labels = core.y[shown]
         groups = [(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
     areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
-    centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
-    return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
+    inside, centres_inside = (((some >= low) & (some <= high)).all(axis=1) for some in (places, centres))
+    places, centres = np.clip(places, low, high), centres[centres_inside]
+    return Scene(shown, suspected, ~inside, places, low, high, areas, groups, centres, axes)
 
 
 def few_labels(core: Any) -> list[float] | None:
@@ -161,10 +158,9 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
             continue
         label = f"{name} ({np.count_nonzero(rows):,})"
         for shape, some in ((marker, rows & ~scene.beyond), ("s", rows & scene.beyond)):
-            places = np.clip(scene.places[some], scene.low, scene.high)
             areas = np.maximum(scene.areas[some], _LEAST_AREA[shape])  # a smaller cross is just a dot
             look = {"color": colour, "marker": shape, "linewidths": 1.1 if shape == "x" else 0.0}
-            axes.scatter(*places.T, s=areas, alpha=0.6, label=label, **look)
+            axes.scatter(*scene.places[some].T, s=areas, alpha=0.6, label=label, **look)
             label = "_beyond"  # not in the legend
     if scene.beyond.any():
         label = f"beyond the frame ({np.count_nonzero(scene.beyond):,})"

@@ -123,8 +123,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     pa = needed("pyarrow", "Coreset.save", "frames")
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
     X, is_sparse = core.X, sparse.issparse(core.X)
-    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
-    beside = {name: part for name, part in found.items() if part is not None}
+    beside = {name: part for name, field in _COLUMNS.items() if (part := getattr(core, field)) is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
         scalars["threshold"] = str(core.threshold)
@@ -149,7 +148,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         lists = {OURS + "features": pa.array(X.indices), OURS + "values": pa.array(X.data)}
         columns = {name: pa.LargeListArray.from_arrays(starts, part) for name, part in lists.items()}
     else:
-        columns = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
+        columns = dict(zip(state["features"], map(pa.array, X.T), strict=True))
     for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
         wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
         columns[OURS + name] = pa.array(part.astype(wide))

@@ -7,9 +7,11 @@ allocated, and every value before it is used. Whatever is wrong is a ValueError.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -56,23 +58,19 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
         )
     if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise ValueError("this summary is damaged: checksum mismatch; create it again")
-    try:
+    with decoding():
         header = json.loads(data[_HEAD.size : -4][:length])
-        facts, listed = header["facts"], header["arrays"]
-        require(isinstance(facts, dict), "its header")
-        return facts, _read_arrays(data, _HEAD.size + length, listed)
-    except (TypeError, KeyError, RecursionError) as error:
-        raise damaged("its header") from error
+        require(isinstance(header["facts"], dict), "its header")
+        return header["facts"], _read_arrays(data, _HEAD.size + length, header["arrays"])
 
 
 def _read_arrays(data: bytes, at: int, listed: Any) -> dict[str, Array]:
     """Read the arrays that the header lists, from a place on: they must fill the bytes up to the checksum."""
     arrays: dict[str, Array] = {}
     for name, kind, shape in listed:
-        plain = [type(name) is str, *(type(n) is int and 0 <= n <= len(data) for n in shape)]
-        require(kind in _TYPES and len(shape) in (1, 2) and all(plain) and name not in arrays, f"{name!r}")
-        size = np.dtype(kind).itemsize * int(np.prod(shape, dtype=object))
-        require(at + size <= len(data) - 4, f"{name!r} is cut off")
+        is_shape = len(shape) in (1, 2) and all(type(n) is int and 0 <= n <= len(data) for n in shape)
+        require(kind in _TYPES and is_shape and name not in arrays, f"{name!r}")
+        size = np.dtype(kind).itemsize * math.prod(shape)
         array = np.frombuffer(data[at : at + size], dtype=kind).reshape(shape)
         arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
         at += size
@@ -99,12 +97,8 @@ def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
     X, ids = mine.get("X"), mine["ids"]
     if X is None:
         data, indices, indptr, width = (mine[part] for part in ("data", "indices", "indptr", "width"))
-        require(indptr.shape == (len(ids) + 1,) and len(data) == indptr[-1] and width.shape == (1,), name)
-        try:
-            X = sparse.csr_array((data, indices, indptr), shape=(len(ids), int(width[0])))
-            X.check_format(full_check=True)
-        except ValueError as error:
-            raise damaged(str(error)) from error
+        X = sparse.csr_array((data, indices, indptr), shape=(len(ids), width.item()))
+        X.check_format(full_check=True)
     require(X.dtype.kind == "f" and ids.dtype == np.int64, name)
     return WeightedPoints(X, mine.get("y"), mine.get("weights"), ids)
 
@@ -112,9 +106,15 @@ def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
 def require(condition: Any, what: str) -> None:
     """Raise ValueError, naming what is wrong, unless a condition holds."""
     if not condition:
-        raise damaged(what)
+        raise ValueError(f"{what} is wrong")
 
 
-def damaged(what: str) -> ValueError:
-    """Make the error for bytes that are not those of a summary."""
-    return ValueError(f"this summary is damaged or was not made by duramen: {what} is wrong; create it again")
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Turn any error into a ValueError about the bytes: damaged ones may fail in any way."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"this summary is damaged or was not made by duramen: {error}; create it again"
+        ) from error
