@@ -7,7 +7,7 @@ lists. Rows are references: only those that are chosen are copied.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,8 +38,8 @@ class Candidates(Stratified, Protocol):
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
 
-    def totals(self) -> Array | None:
-        """Sum the calibration features over all inliers; None where weights are not calibrated."""
+    def totals(self) -> Any:
+        """Sum the calibration features over all inliers, where weights are calibrated."""
 
     def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Let a sampler that does not rank points reduce the inliers: rows, and their weights."""
@@ -53,8 +53,8 @@ def choose(
 ) -> Coreset:
     """Choose the coreset: share the size between both sides, draw, scale, and calibrate the weights."""
     suspects, n_inner = candidates.suspects(), int(candidates.strata().counts.sum())
-    n_outer, rule = len(suspects.rows), view.settings.plan
-    sizes = rule.sizes(candidates, view, n_outliers)
+    n_outer = len(suspects.rows)
+    sizes = view.settings.plan.sizes(n_outer, n_inner, candidates, view, n_outliers)
     outer = choose_suspects(suspects, int(min(sizes[0], n_outer)), view.seed)
     size = int(min(sizes[1], n_inner))
     inner = _choose_inliers(candidates, view, size, n_inner)
@@ -64,12 +64,12 @@ def choose(
         np.concatenate(pair)[order] for pair in zip(outer[1:], inner[1:], strict=True)
     )
     points = points.take_unchecked(order, points.weights[order])
-    totals, calibrates = candidates.totals(), view.features is not None and 0 < size < n_inner
-    if calibrates and totals is not None:
+    calibrates = view.features is not None and 0 < size < n_inner
+    if calibrates:
         mine = np.flatnonzero(groups >= 0)
         features = calibration_features(view.loss, view.anchor, size, points)  # what so few rows allow
         calibration = Calibration(features.columns(points.take(mine)), weights[mine])
-        weights[mine] = calibration.weights(totals[: features.n_columns])
+        weights[mine] = calibration.weights(candidates.totals()[: features.n_columns])
     return Coreset(
         points=points.with_parts(weights=weights),
         suspected=groups < 0,
@@ -93,8 +93,7 @@ def keep_all(
     points: WeightedPoints, settings: Settings, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Make a coreset of all points, where there is no view yet."""
-    plan = BySize(len(points), keep_suspected=False, suspects=0.0)
-    view = blind_view(replace(settings, plan=plan))
+    view = blind_view(replace(settings, plan=BySize(len(points))))
     core = choose(view.score(points), view, n_outliers=n_outliers, columns=columns)
     return replace(core, sampler="none: all points are kept")
 

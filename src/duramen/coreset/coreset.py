@@ -417,7 +417,7 @@ class Coreset:
     @cached_property
     def _calibration(self) -> Calibration | None:
         inner = np.flatnonzero(self.groups >= 0)
-        if not self.calibrated or self.anchor is None or not len(inner):
+        if not self.calibrated or self.anchor is None:
             return None
         features = calibration_features(self.loss, self.anchor, len(inner), self.points)
         return Calibration(features.columns(self.points.take(inner)), self._sampled[inner])

@@ -12,7 +12,7 @@ import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array
-from duramen.losses.base import Ball, Loss, MissingPropertyError
+from duramen.losses.base import Ball, MissingPropertyError
 from duramen.samplers.base import AnchoredPoints, LayeredSampler, RankedSampler, Sampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
@@ -31,7 +31,7 @@ class SizeRule(ABC):
         """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
 
     @abstractmethod
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+    def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
         """Choose how many rows represent the suspected points and the others, if there are as many."""
 
 
@@ -43,9 +43,9 @@ class ByTheorem(SizeRule):
     Without epsilon, that of Theorem 1: a uniform sample of all points, for any loss.
     """
 
-    epsilon: float | None
-    beta: float
     eta: float
+    epsilon: float | None = None
+    beta: float = 0.0
 
     @property
     def uniform(self) -> bool:  # type: ignore[override]
@@ -79,21 +79,16 @@ class ByTheorem(SizeRule):
         )
         return theory.n_suspected(z, epsilon0)
 
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        inner, suspects = candidates.inner, candidates.suspects()
-        points, n_outer, n_inner = inner.points, len(suspects.rows), int(candidates.strata().counts.sum())
-        outer, size = float(n_outer), 0.0
+    def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        inner, outer, size = candidates.inner, float(n_outer), 0.0
+        total = inner.points.total_weight
         if self.epsilon is None:
-            dimension = _vc_dimension(inner.loss, points.n_columns)
-            size = theory.uniform_size(
-                self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
-            )
-        elif points.total_weight:
+            size = theory.delta_sample_size(self.beta * (z / total), _vc_dimension(inner), self.eta)
+        elif total:
             size = self._inner_size(inner, view.sampler, self.epsilon / 4)
         if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
-            delta = self.beta * z / float(suspects.weights.sum())
-            dimension = _vc_dimension(inner.loss, points.n_columns)
-            outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
+            delta = self.beta * z / float(candidates.suspects().weights.sum())
+            outer = min(outer, theory.delta_sample_size(delta, _vc_dimension(inner), self.failure))
         if outer >= n_outer and size >= n_inner:
             required = f"{outer + size:,.0f}" if np.isfinite(outer + size) else "infinitely many"
             warnings.warn(
@@ -132,8 +127,9 @@ class ByTheorem(SizeRule):
         return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
 
 
-def _vc_dimension(loss: Loss, n_columns: int) -> float:
-    dimension = theory.vc_dimension(loss, n_columns)
+def _vc_dimension(inner: AnchoredPoints) -> float:
+    loss = inner.loss
+    dimension = theory.vc_dimension(loss, inner.points.n_columns)
     if dimension is None:
         raise MissingPropertyError(
             f"{loss!r} has no known VC dimension, which beta needs; define "
