@@ -151,9 +151,10 @@ def refuse_beside_scan(**given: Any) -> None:
     """Raise TypeError for arguments that cannot be passed with a scan."""
     for name, value in given.items():
         if value is not None:
-            option = {"y": "label=", "sample_weight": "weight=", "ids": "id="}.get(name)
-            advice = f"name the column in dm.scan(..., {option}...)" if option else "pass size="
-            raise TypeError(f"{name} cannot be passed with scanned data; {advice}")
+            raise TypeError(
+                f"{name} cannot be passed with scanned data; pass size=, and name columns of labels, weights "
+                "and ids by dm.scan(..., label=, weight=, id=)"
+            )
 
 
 def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
@@ -166,8 +167,9 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
             "where they are, or pass X.compute() if they fit in memory"
         )
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
-        shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
-        raise TypeError(f"X is {shown}; pass dm.scan(X, label=...) as X, which says how to read it")
+        raise TypeError(
+            f"X is a {type(X).__name__}, {X!r}; pass dm.scan(X, label=...) as X, which says how to read it"
+        )
     make = WeightedPoints if checked or not loss.finds_nonfinite else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
     check_points(points, loss)

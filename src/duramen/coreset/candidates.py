@@ -140,10 +140,16 @@ class Plan:
     suspected: float = 0.0  # the weight to suspect of all data
     floor: float = -np.inf  # a loss below which no point is suspected
     limit: float = np.inf  # a rank that no point of the first pass's sample exceeds, almost certainly
-    fingerprint: str = field(init=False)
+    fingerprint: str = field(init=False)  # a hash that distinguishes it from other plans
 
     def __post_init__(self) -> None:
-        vars(self).update(fingerprint=_fingerprint(self))
+        problem, view = self.problem, self.view
+        words = [self.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
+        words += [self.suspected, self.floor, self.limit]
+        parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
+        for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
+            parts.append(name.encode() + state.tobytes())
+        vars(self).update(fingerprint=hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest())
 
     def __repr__(self) -> str:
         return f"Plan(number={self.number})"
@@ -225,11 +231,6 @@ class Summary:
             raise ValueError("weights add up to infinity; scale them down")
         return float(total.values)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether fewer points were kept than a sample needs."""
-        return len(self.kept.keys) < min(SAMPLE + 1, self.n_points)
-
     def sample(self) -> WeightedPoints:
         """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory."""
         if not self.n_rows:
@@ -249,8 +250,8 @@ class Summary:
         if len(self.numbers) > 1:
             short = np.int16 if len(self.numbers) <= np.iinfo(np.int16).max else np.int32
             arrays["places"] = np.searchsorted(self.numbers, self.kept.strata).astype(short)
-        facts = {"rows": self.n_rows, "form": self.form, "classes": self.classes}
-        return pack({"plan": self.plan.fingerprint, **facts}, arrays)
+        facts = {"plan": self.plan.fingerprint, "rows": self.n_rows, "form": self.form}
+        return pack({**facts, "classes": self.classes}, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
@@ -280,11 +281,9 @@ class Summary:
         require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
         require(isinstance(form, str) if n_rows else form is None, "its form")
         places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
-        require(places.shape == kept.keys.shape and places.dtype.kind == "i", "its strata")
-        require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
+        require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
         n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
-        require((n_kept <= counts).all(), "its counts")
-        require((n_kept > 0).all() or plan.limit < np.inf, "its rows")
+        require(((n_kept <= counts) & ((n_kept > 0) | (plan.limit < np.inf))).all(), "its counts")
         require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
         kept = kept._replace(strata=numbers[places])
         known = tuple(classes.tolist())
@@ -333,23 +332,19 @@ class Summarizer:
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Add some rows; errors number rows from ``before``, or from the rows added so far."""
-        with rows_from(self.n_rows if before is None else before):
-            self._add(points)
-
-    def _add(self, points: WeightedPoints) -> None:
-        """Add a batch: keep the points that may be suspected; all others are inliers."""
         view, loss = self._view, self._view.loss
-        check_points(points, loss)
-        if not len(points):
-            return
-        y = points.y
-        if view.blind:
-            refuse_nonfinite(points.X)
-            if y is not None:
-                loss.check_labels(y)
-        classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
-        self._admit(form_of(points), classes)
-        scored = view.score(points, self._suspect if self._weight else None)
+        with rows_from(self.n_rows if before is None else before):
+            check_points(points, loss)
+            if not len(points):
+                return
+            y = points.y
+            if view.blind:
+                refuse_nonfinite(points.X)
+                if y is not None:
+                    loss.check_labels(y)
+            classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
+            self._admit(form_of(points), classes)
+            scored = view.score(points, self._suspect if self._weight else None)
         self._totals.add(scored.totals())
         self._add_inliers(scored)
         outer = scored.suspects().rows
@@ -500,17 +495,6 @@ class MergedCandidates(Scored):
         left = self._collected.weights.take(strata).total()
         left.add_rows(self.points.weights[rows], -1)
         return float(left.values)
-
-
-def _fingerprint(plan: Plan) -> str:
-    """Compute a hash that distinguishes a plan from others."""
-    problem, view = plan.problem, plan.view
-    words = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
-    words += [plan.suspected, plan.floor, plan.limit]
-    parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
-    for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
-        parts.append(name.encode() + state.tobytes())
-    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
 
 
 def _as_bytes(part: Any) -> bytes:

@@ -49,7 +49,7 @@ class Candidates(Stratified, Protocol):
 
 
 def choose(
-    candidates: Candidates, view: View, *, n_outliers: float, columns: tuple[str, ...] | None = None
+    candidates: Candidates, view: View, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Choose the coreset: share the size between both sides, draw, scale, and calibrate the weights."""
     suspects, n_inner = candidates.suspects(), int(candidates.strata().counts.sum())
@@ -126,13 +126,13 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     """Choose the rows that represent the suspected outliers."""
     if not size:
         return _NOTHING
-    if (size, seed) not in suspects.draws:
+    if size not in suspects.draws:
         sampler, n = _LossBins(), len(suspects.ids)
         points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
         anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
         found = draw_by_rank(sampler, ranked_rows(sampler, anchored, seed), size, seed)
-        suspects.draws[size, seed] = found._replace(groups=-1 - found.groups)
-    return suspects.draws[size, seed]
+        suspects.draws[size] = found._replace(groups=-1 - found.groups)
+    return suspects.draws[size]
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:

@@ -179,17 +179,18 @@ def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Arr
     exact sum in each group.
     """
     mine = ~(inclusion >= 1)
-    if not mine.any():
+    values, weights, inclusion = values[mine], weights[mine], inclusion[mine]
+    if not len(values):
         return 0.0
-    if not np.isfinite(values[mine]).all():
+    if not np.isfinite(values).all():
         return math.nan if np.isnan(inclusion).any() else math.inf
-    size, heaviest = float(np.abs(values[mine]).max()) or 1.0, float(weights[mine].max())
-    values, weights = values[mine] / size, weights[mine] / heaviest
+    size, heaviest = float(np.abs(values).max()) or 1.0, float(weights.max())
+    values, weights = values / size, weights / heaviest
     _, group, counts = np.unique(groups[mine], return_inverse=True, return_counts=True)
     means = np.bincount(group, weights * values) / np.bincount(group, weights)
     means[counts == 1] = 0.0  # a single point has no spread to estimate its error from: its value is used
     factors = counts / np.maximum(counts - 1, 1)
-    squares = (1 - inclusion[mine]) * np.square(weights * (values - means[group])) * factors[group]
+    squares = (1 - inclusion) * np.square(weights * (values - means[group])) * factors[group]
     return math.sqrt(squares.sum()) * heaviest * size
 
 

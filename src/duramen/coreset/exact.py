@@ -121,10 +121,10 @@ class ExactSums:
             for part in _parts(block, largest) if can_split else block:
                 self.add(part, sign)
 
-    def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
-        """Add other sums to those at some positions, which are distinct; by default the leading ones."""
+    def absorb(self, other: ExactSums, at: Any = ...) -> None:
+        """Add other sums to those at some positions, which are distinct; by default to all."""
         self._units = units = self._exact()
-        units[slice(None) if at is None else at] += sign * other._exact()[: len(units)]
+        units[at] += other._exact()
         self._clear()
 
     def take(self, at: Array) -> ExactSums:

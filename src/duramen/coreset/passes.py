@@ -111,11 +111,12 @@ def finish(summary: Summary) -> Plan | Coreset:
     _check_summary(summary)
     plan, view = summary.plan, summary.plan.view
     if view.blind:
-        if plan.limit < np.inf and summary.is_short:
+        enough = min(view.settings.by_size.size + 1, summary.n_points)
+        if plan.limit < np.inf and len(summary.kept.keys) < enough:
             return replace(plan, limit=np.inf)
         return _plan_second_pass(summary)
     first, now = plan.expected, (summary.n_rows, summary.n_points)
-    if first is not None and first != now:
+    if first not in (None, now):
         raise ValueError(
             f"the first pass had {first[0]:,} rows, {first[1]:,} of positive weight, and pass "
             f"{plan.number} had {now[0]:,} and {now[1]:,}; every pass must read the same points"

@@ -191,7 +191,7 @@ class Settings:
         return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
 
     def check_sampler(self) -> None:
-        """Raise an error, with advice, if the sampler is not known, or needs a radius that the anchor lacks."""
+        """Raise an error, with advice, if the sampler is unknown, or needs a radius that the anchor lacks."""
         chooser, is_bare = self.chooser, self.given is not None and not isinstance(self.given, Ball)
         by_theorem = isinstance(self.plan, ByTheorem) and not self.plan.uniform
         if is_bare and (by_theorem or isinstance(chooser, SensitivitySampler)):
@@ -221,7 +221,7 @@ class CalibrationFeatures:
     @property
     def n_columns(self) -> int:
         """The number of features."""
-        return 1 + self.centres + (int(self.theta.size) if self.gradient else 0)
+        return 1 + self.centres + self.gradient * self.theta.size
 
     def totals(self, points: WeightedPoints, losses: Array, cache: Any) -> Array:
         """Sum weight times feature over all points: (q,)."""
@@ -277,14 +277,14 @@ def calibration_features(
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
 
-    ``draws`` are those made from them, by size and seed: a changing table keeps suspects until one changes.
+    ``draws`` are those made from them, by size: a changing table keeps suspects until one changes.
     """
 
     rows: Array
     ids: Array
     losses: Array
     weights: Array
-    draws: dict[tuple[int, int], Any] = field(default_factory=dict)
+    draws: dict[int, Any] = field(default_factory=dict)
 
 
 class Scored(RankedRows):
@@ -405,7 +405,7 @@ def rank_points(
         part = anchored.take(chunk)
         ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
-            strata[chunk] = np.asarray(sampler.strata(part))
+            strata[chunk] = sampler.strata(part)
         if features is None:
             return (0.0,)
         return (features.totals(part.points, part.losses, None if cache is None else cache[chunk]),)
@@ -464,22 +464,22 @@ def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
     rows, following = smallest(ranks, points.ids, SAMPLE)
     rows = rows[np.argsort(points.ids[rows])]
     weights = points.weights[rows]
-    if np.isfinite(following) and not (weights == weights[0]).all():
+    if not (weights == weights[:1]).all():
         weights = np.maximum(weights, 1 / following)
     return points.take_unchecked(rows, weights)
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     """Return the anchor given; None where one has to be found. Raise ValueError if neither can be used."""
-    shape = loss.parameter_shape(n_columns)
-    if given is None and shape is None:
-        raise ValueError(
-            f"{loss!r} does not define the shape of theta, so no anchor can be found; "
-            "pass a rough solution as anchor="
-        )
-    anchor = None if given is None else as_anchor(given)
-    if anchor is not None:
-        loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
+    if given is None:
+        if loss.parameter_shape(n_columns) is None:
+            raise ValueError(
+                f"{loss!r} does not define the shape of theta, so no anchor can be found; "
+                "pass a rough solution as anchor="
+            )
+        return None
+    anchor = as_anchor(given)
+    loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
     return anchor
 
 

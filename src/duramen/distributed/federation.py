@@ -92,9 +92,9 @@ class Site:
     def summary(self, plan: Plan) -> Summary:
         """Summarize the current rows, all at one moment, for the first or the second pass.
 
-        The first pass reads all rows. The second one does if its anchor is new: the rows
-        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
-        off the sorted lists.
+        The first pass reads all rows; it sends no sample if the anchor given is complete. The second
+        one reads all rows if its anchor is new: the rows are then scored again, as by
+        ``rows.reanchor(anchor)``, and later summaries are read off the sorted lists.
 
         Raises
         ------
@@ -105,8 +105,16 @@ class Site:
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
-        with self.rows._lock:
-            found = self._first_pass(plan) if plan.view.blind else self._second_pass(plan)
+        rows, view = self.rows, plan.view
+        with rows._lock:
+            current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
+            if not (current or view.blind) and _solves_same(rows, view):
+                with suppress(ValueError, PermissionError):  # too little weight, or read-only
+                    rows.reanchor(view.anchor)
+            found = read_off(rows, plan) or self._summarize(plan)
+        kept = found.kept
+        if view.blind and len(kept.keys) and is_complete(plan.problem, kept.points.n_columns):
+            found = replace(found, kept=kept.take(np.array([0])))  # one row shows the form of all
         n_rows = len(found.kept.keys) + len(found.suspects.keys)
         if self.max_rows is not None and n_rows > self.max_rows:
             raise PermissionError(
@@ -121,23 +129,6 @@ class Site:
         Unpickling runs code: accept pickles only from those who may run code here.
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
-
-    def _first_pass(self, plan: Plan) -> Summary:
-        """Make a first pass; without a sample if the given anchor needs none."""
-        found = self._summarize(plan)
-        kept = found.kept
-        if len(kept.keys) and is_complete(plan.problem, kept.points.n_columns):
-            found = replace(found, kept=kept.take(np.array([0])))  # one row shows the form of all
-        return found
-
-    def _second_pass(self, plan: Plan) -> Summary:
-        """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
-        rows, view = self.rows, plan.view
-        current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
-        if not current and _solves_same(rows, view):
-            with suppress(ValueError, PermissionError):  # too little weight, or read-only
-                rows.reanchor(view.anchor)
-        return read_off(rows, plan) or self._summarize(plan)
 
     def _summarize(self, plan: Plan) -> Summary:
         """Make a pass over all rows, in parts small enough to copy."""
@@ -210,7 +201,8 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, found: Summary) -> Summary
     """Summarize all points by the engine, which holds those that are not suspects in what was found."""
     view, slots, strata, engine = found.plan.view, rows._sound().slots, here.strata(), here.engine
     labels = sorted(rows._state.validator.classes) if view.loss.classifies else ()
-    n, kept, weights, totals = len(strata.numbers), found.kept, ExactSums(len(strata.numbers)), found.totals
+    n, kept, totals = len(strata.numbers), found.kept, found.totals
+    weights = ExactSums(n)
     for at, number in enumerate(strata.numbers.tolist()):
         weights.absorb(engine._weights[number], at=[at])
     if n:
@@ -305,7 +297,7 @@ class Federation:
         found = finish(self._ask_all(_with_settings(self._first, given=bare)))
         assert isinstance(found, Plan)
         view, self.anchor = replace(found.view, anchor=_without_ids(found.view.anchor)), found.view.anchor
-        self._next = _with_room(replace(found, expected=None, view=view), found.suspected, found.floor)
+        self._next = replace(found, expected=None, view=view, suspected=_ROOM * found.suspected)
         if isinstance(anchor, Anchor):
             self.anchor = replace(self.anchor, ids=anchor.ids)
 
@@ -325,11 +317,12 @@ class Federation:
         total = found.total
         suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
         if suspected and len(found.numbers) and found.suspected < suspected * (1 + MARGIN):
-            self._next = _with_room(plan, suspected)
+            self._next = replace(plan, suspected=_ROOM * suspected, floor=-np.inf)
             return self._choose()
         core = finish(replace(found, plan=replace(plan, suspected=suspected, floor=-np.inf)))
         assert isinstance(core, Coreset)
-        self._next = _with_room(plan, suspected, float(found.suspects.keys.min(initial=np.inf)))
+        floor = float(found.suspects.keys.min(initial=np.inf))
+        self._next = replace(plan, suspected=_ROOM * suspected, floor=floor)
         return replace(core, anchor=self.anchor)
 
     def _ask_all(self, plan: Plan) -> Summary:
@@ -356,11 +349,6 @@ class Federation:
                     )
                 merged.absorb(found)
         return merged.summary()
-
-
-def _with_room(plan: Plan, suspected: float, floor: float = -np.inf) -> Plan:
-    """Plan to collect the rows that may be suspected, with room for a little more weight."""
-    return replace(plan, suspected=_ROOM * suspected, floor=floor)
 
 
 def _without_ids(anchor: Anchor) -> Anchor:
