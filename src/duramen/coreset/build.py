@@ -141,7 +141,8 @@ def robust_coreset(
     view = _find_view(settings, points, z)
 
     def suspect(anchored: AnchoredPoints) -> Array:
-        return largest_losses(anchored.losses, points.ids, points.weights, rule.suspected_weight(anchored, z))
+        weight = rule.suspected_of(z, points.total_weight, anchored)
+        return largest_losses(anchored.losses, points.ids, points.weights, weight)
 
     columns = tuple(column_names(X)) if is_frame(X) else None
     return choose(view.score(points, suspect), view, n_outliers=z, columns=columns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
@@ -27,7 +27,7 @@ from duramen.coreset.view import (
     largest_losses,
     sample_of,
 )
-from duramen.coreset.wire import arrays_of, decoding, pack, points_of, require, unpack
+from duramen.coreset.wire import Arrays, arrays_of, decoding, pack, points_of, require, unpack
 from duramen.errors import RowError, rows_from
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
@@ -204,8 +204,6 @@ class Summary:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Summary) and self.to_bytes() == other.to_bytes()
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"Summary of {self.n_rows:,} rows in pass {self.plan.number}"
 
@@ -255,42 +253,37 @@ class Summary:
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
-        """Read what :meth:`to_bytes` returned; raise ValueError unless it is a summary made by this plan."""
+        """Read what :meth:`to_bytes` returned; refuse anything that this plan cannot have made."""
         facts, arrays = unpack(data)
         if facts.get("plan") != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
         with decoding():
-            return cls._of_parts(facts, arrays, plan)
-
-    @classmethod
-    def _of_parts(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], plan: Plan) -> Summary:
-        """Restore a summary from what its bytes contain; refuse anything that this plan cannot have made."""
-        view = plan.view
-        numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
-        n = len(numbers)
-        whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
-        require(whole and (numbers[1:] > numbers[:-1]).all() and (counts > 0).all(), "its strata")
-        weights, totals = ExactSums.of_parts(arrays["weights"], n), ExactSums(0)
-        if view.features is not None:
-            totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
-        form = facts["form"]
-        classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
-        require(np.isfinite(classes).all(), "its labels")
-        kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
-        n_points = sum(counts.tolist()) + len(suspects.keys)
-        require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
-        require(isinstance(form, str) if n_rows else form is None, "its form")
-        places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
-        require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
-        n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
-        require(((n_kept <= counts) & ((n_kept > 0) | (plan.limit < np.inf))).all(), "its counts")
-        require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
-        kept = kept._replace(strata=numbers[places])
-        known = tuple(classes.tolist())
-        return cls(plan, n_rows, form, known, suspects, numbers, counts, weights, totals, kept)
+            view = plan.view
+            numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
+            n = len(numbers)
+            whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
+            require(whole and (numbers[1:] > numbers[:-1]).all() and (counts > 0).all(), "its strata")
+            weights, totals = ExactSums.of_parts(arrays["weights"], n), ExactSums(0)
+            if view.features is not None:
+                totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
+            form = facts["form"]
+            classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
+            require(np.isfinite(classes).all(), "its labels")
+            kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
+            n_points = sum(counts.tolist()) + len(suspects.keys)
+            require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
+            require(isinstance(form, str) if n_rows else form is None, "its form")
+            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
+            require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
+            n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
+            require(((n_kept <= counts) & ((n_kept > 0) | (plan.limit < np.inf))).all(), "its counts")
+            require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
+            kept = kept._replace(strata=numbers[places])
+            labels = tuple(classes.tolist())
+            return cls(plan, n_rows, form, labels, suspects, numbers, counts, weights, totals, kept)
 
 
-def _read_points(arrays: Mapping[str, Array], name: str, form: str, view: View) -> KeyedPoints:
+def _read_points(arrays: Arrays, name: str, form: str, view: View) -> KeyedPoints:
     """Restore points of positive weight, sorted by id, that the loss accepts."""
     if f"{name}.keys" not in arrays:
         return _NO_POINTS

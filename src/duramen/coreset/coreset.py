@@ -84,9 +84,8 @@ class Calibration:
         with np.errstate(over="ignore", invalid="ignore"):
             off = (totals / self.total - self.means) / self.spread
             off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
-        goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
-        goal[1:] = np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        goal = np.append(1.0, np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0))
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
         stale, last, factor = True, np.inf, None
@@ -98,7 +97,7 @@ class Calibration:
                 curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
                 factor = cho_factor(curved, overwrite_a=True, check_finite=False)
             step = -cho_solve(factor, slope, check_finite=False)
-            gain = -float(slope @ step)
+            gain = -(slope @ step)
             if not gain > _ENOUGH:
                 break
             for length in _LENGTHS:
@@ -109,15 +108,15 @@ class Calibration:
             last = gain
             tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
         calibrated = self.shares * factors
-        return np.asarray(calibrated * (self.total / calibrated.sum()))
+        return calibrated * (self.total / calibrated.sum())
 
-    def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
+    def _dual(self, tilt: Array, goal: Array) -> tuple[Any, Array, Array]:
         """Evaluate the dual, the factors that belong to it, and their derivatives."""
         score = self.design @ tilt
         inner = _RATE * score + math.log((1 - _LEAST) / (_MOST - 1))
         part = expit(inner)
-        height = float(self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner)))
-        height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
+        height = self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner))
+        height += self.ridge @ tilt**2 / 2 - goal @ tilt
         return height, _LEAST + _REACH * part, _REACH * _RATE * part * (1 - part)
 
     def residuals(self, values: Array) -> Array:
@@ -132,7 +131,7 @@ class Calibration:
         with np.errstate(over="ignore", invalid="ignore"):
             left = values - self.design @ (inverse @ (weighted.T @ values))
         own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
-        return np.asarray(left / np.maximum(1 - own, 0.1))
+        return left / np.maximum(1 - own, 0.1)
 
 
 class Estimate(NamedTuple):
@@ -162,10 +161,7 @@ class Estimate(NamedTuple):
         return Estimate(value, std_error, low, value + reach)
 
     def __repr__(self) -> str:
-        return (
-            f"Estimate: {self.value:,.6g} +- {self.std_error:,.3g}, "
-            f"95% between {self.low:,.6g} and {self.high:,.6g}"
-        )
+        return "Estimate: {:,.6g} +- {:,.3g}, 95% between {:,.6g} and {:,.6g}".format(*self)
 
 
 def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:

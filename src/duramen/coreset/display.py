@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
-    suspected = int(np.count_nonzero(core.suspected))
+    suspected, there, known = int(np.count_nonzero(core.suspected)), core._at_anchor, facts(core)
     outer = f", {suspected:,} of the rows for {core.n_suspected:,} suspected outliers" if suspected else ""
-    there = core._at_anchor
     value = "" if there is None else f"; at the anchor f_z = {interval(there, ' +- ')}"
     return (
         f"Coreset: {_size(core)}{outer}\n"
-        f"  {short_repr(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
+        f"  {known['loss']}, n_outliers {number(core.n_outliers)}, {known['sampler']}{value}"
     )
 
 
@@ -40,10 +39,6 @@ def _size(core: Any) -> str:
     return f"{shape} for {core.n_points:,} points"
 
 
-def _sampler(core: Any) -> str:
-    return f"{shorten(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
-
-
 def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
@@ -57,7 +52,7 @@ def facts(core: Any) -> dict[str, str]:
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
         "threshold": "none" if math.isinf(core.threshold) else f"{number(core.threshold)}: {meaning}",
-        "sampler": _sampler(core),
+        "sampler": f"{shorten(core.sampler)}, {'' if core.calibrated else 'not '}calibrated",
         "weights": f"{low} / {middle} / {high} (min / median / max), total {number(core.weights.sum())}",
         "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
         "f_z at the anchor": value,
@@ -111,10 +106,6 @@ def feature_names(core: Any) -> list[str]:
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
-def _free_name(name: str, names: list[str]) -> str:
-    return _free_name(OURS + name, names) if name in names else name
-
-
 def frame_of(core: Any) -> Any:
     """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
@@ -126,5 +117,7 @@ def frame_of(core: Any) -> Any:
         frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
     for name, column in (("y", core.y), ("weight", core.weights), ("suspected", core.suspected)):
         if column is not None:
-            frame[_free_name(name, names)] = np.array(column)
+            while name in names:
+                name = OURS + name
+            frame[name] = np.array(column)
     return frame

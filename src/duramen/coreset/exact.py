@@ -65,8 +65,6 @@ class ExactSums:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactSums) and np.array_equal(self._exact(), other._exact())
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def values(self) -> Any:
         """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""

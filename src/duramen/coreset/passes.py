@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -117,10 +117,8 @@ def finish(summary: Summary) -> Plan | Coreset:
         return _plan_second_pass(summary)
     first, now = plan.expected, (summary.n_rows, summary.n_points)
     if first not in (None, now):
-        raise ValueError(
-            f"the first pass had {first[0]:,} rows, {first[1]:,} of positive weight, and pass "
-            f"{plan.number} had {now[0]:,} and {now[1]:,}; every pass must read the same points"
-        )
+        text = "the first pass had {:,} rows, {:,} of positive weight, and pass {} had {:,} and {:,}"
+        raise ValueError(f"{text.format(*first, plan.number, *now)}; every pass must read the same points")
     z = outlier_weight(plan.problem.n_outliers, summary.total)
     if plan.floor > -np.inf and summary.suspected < plan.suspected:  # the floor was too high to decide
         return replace(plan, number=plan.number + 1, floor=-np.inf)
@@ -140,10 +138,13 @@ class Reducer(Protocol):
         """Return the result so far: small, and picklable."""
 
 
+Make: TypeAlias = Callable[[], Reducer]
+
+
 class Source(Protocol):
     """Rows that can be read as often as needed, in batches, by one reducer or by many that are merged."""
 
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+    def reduce(self, make: Make, stage: str) -> Any:
         """Make one pass, and return the summary of all rows; ``stage`` names the pass."""
 
 
@@ -155,7 +156,7 @@ class ScanSource:
         self.names, self.classes = data.names, data.classes
 
     @one_blas_thread()
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+    def reduce(self, make: Make, stage: str) -> Any:
         """Make one pass over the scan."""
         self._n_passes += 1
         reducers = self._data.passed(
@@ -164,7 +165,7 @@ class ScanSource:
         return merge_summaries(make, [reducer.summary() for reducer in reducers])
 
 
-def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> Any:
+def merge_summaries(make: Make, summaries: Sequence[Any]) -> Any:
     """Merge the summaries of reducers that ``make`` made."""
     if len(summaries) == 1:
         return summaries[0]

@@ -159,16 +159,17 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
         label = f"{name} ({np.count_nonzero(rows):,})"
         for shape, some in ((marker, rows & ~scene.beyond), ("s", rows & scene.beyond)):
             areas = np.maximum(scene.areas[some], _LEAST_AREA[shape])  # a smaller cross is just a dot
-            look = {"color": colour, "marker": shape, "linewidths": 1.1 if shape == "x" else 0.0}
-            axes.scatter(*scene.places[some].T, s=areas, alpha=0.6, label=label, **look)
+            width = 1.1 if shape == "x" else 0.0
+            axes.scatter(
+                *scene.places[some].T, areas, colour, marker=shape, alpha=0.6, linewidths=width, label=label
+            )
             label = "_beyond"  # not in the legend
     if scene.beyond.any():
         label = f"beyond the frame ({np.count_nonzero(scene.beyond):,})"
-        axes.scatter([], [], marker="s", color="#7f7f7f", label=label)
+        axes.scatter([], [], None, "#7f7f7f", marker="s", label=label)
     if len(scene.centres):
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
-        axes.scatter(*scene.centres.T, s=150, label=name, **look)
+        axes.scatter(*scene.centres.T, 150, "black", marker="*", edgecolors="white", zorder=3, label=name)
     margin = 0.04 * (scene.high - scene.low)
     xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
     drawn = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""

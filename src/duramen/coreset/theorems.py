@@ -27,8 +27,8 @@ class SizeRule(ABC):
     """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
 
     @abstractmethod
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
+    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
+        """Choose how much of a total weight to suspect, the paper's z-tilde; it may exceed the total."""
 
     @abstractmethod
     def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
@@ -57,7 +57,7 @@ class ByTheorem(SizeRule):
         """The failure probability of one side."""
         return self.eta / 2 if self.beta else self.eta
 
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
         """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
         if self.epsilon is None and not (z > 0 and self.beta > 0):
             raise ValueError(
@@ -68,7 +68,6 @@ class ByTheorem(SizeRule):
             return 0.0
         points = anchored.points
         deviation = anchored.loss.deviation(anchored.anchor.ball, points.X, points.y)
-        total = points.total_weight
         least = trimmed_sum(_least(anchored, deviation), points.weights, min((1 + self.beta) * z, total))
         epsilon0 = theory.epsilon0(
             self.epsilon,
@@ -115,8 +114,6 @@ class ByTheorem(SizeRule):
             n = points.total_weight / unit
             return theory.layered_size(n, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds)
         spread = _spread(inner, sampler)
-        if not np.isfinite(spread):
-            return math.inf
         bounds["n_points"] = points.total_weight
         size = theory.importance_size(
             spread, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds
@@ -154,7 +151,7 @@ def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
     points, ball = inner.points, inner.anchor.ball
     live = points.weights > 0
     deviation = inner.loss.deviation(ball, points.X, points.y)
-    lowest = float(points.weights[live] @ _least(inner, deviation)[live])
+    lowest = float(points.weights @ _least(inner, deviation))
     slopes = inner.loss.lipschitz(points.X, points.y)
     steps = math.inf if slopes is None else float(slopes[live].max()) * ball.radius
     if inner.loss.convex:

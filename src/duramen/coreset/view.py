@@ -62,11 +62,7 @@ class BySize(SizeRule):
 
     calibrates = True
 
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        return self.suspected_of(z, anchored.points.total_weight)
-
-    def suspected_of(self, z: float, total: float) -> float:
-        """Choose how much of a total weight to suspect."""
+    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
     def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
@@ -86,26 +82,23 @@ class BySize(SizeRule):
 def _plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
     """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
     is_auto = isinstance(suspects, str) and suspects == "auto"
-    if size is None:
-        together = is_auto and (epsilon is not None or beta is not None)
-    else:
-        together = epsilon is None and not beta
+    given = {name: value for name, value in (("beta", beta), ("epsilon", epsilon)) if value is not None}
+    together = given and is_auto if size is None else epsilon is None and not beta
     if not together:
         raise TypeError(
             f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; pass "
             "size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or beta alone"
         )
-    given = {name: value for name, value in (("beta", beta), ("epsilon", epsilon)) if value is not None}
     known = {name: theory._check(name, value) for name, value in {"eta": eta, **given}.items()}
     if size is None:
         return ByTheorem(**known)
-    check_count("size", size)
-    if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
+    suspects = _SUSPECTS if is_auto else suspects
+    if not (is_number(suspects) and 0 <= suspects < math.inf):
         raise ValueError(
             f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
             "0 suspects none"
         )
-    return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
+    return BySize(check_count("size", size), beta is not None, float(suspects))
 
 
 @dataclass(frozen=True, eq=False)
@@ -548,7 +541,8 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     sampler = settings.sampler_at(anchor, sample.n_columns)
     if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
         anchored, _ = View(settings, anchor, sampler, None).anchored(sample)
-        weight = settings.plan.suspected_weight(anchored, fraction * sample.total_weight)
+        whole = sample.total_weight
+        weight = settings.plan.suspected_of(fraction * whole, whole, anchored)
         inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
         inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
         if inner.any():

@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -20,13 +20,15 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.points import WeightedPoints
 
+Arrays: TypeAlias = dict[str, Array]  # by name
+
 FORMAT = 2
 _MAGIC = b"DMSY"
 _HEAD = struct.Struct("<4sHI")  # magic, format, bytes of the header
 _TYPES = {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1"}
 
 
-def pack(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+def pack(facts: Mapping[str, Any], arrays: Arrays) -> bytes:
     """Encode facts (of JSON types) and arrays.
 
     Examples
@@ -45,7 +47,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     """Read what :func:`pack` returned; raise ValueError for anything else."""
     if len(data) < _HEAD.size + 4 or data[:4] != _MAGIC:
         raise ValueError(f"these {len(data)} bytes are not a summary; pass what Summary.to_bytes() returned")
@@ -56,29 +58,23 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
             f"this summary has format {version}, of {age} version of duramen, and this one reads format "
             f"{FORMAT}; use one version on all machines"
         )
-    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise ValueError("this summary is damaged: checksum mismatch; create it again")
     with decoding():
+        require(zlib.crc32(data[:-4]) == int.from_bytes(data[-4:], "little"), "its checksum")
         header = json.loads(data[_HEAD.size : -4][:length])
         require(isinstance(header["facts"], dict), "its header")
-        return header["facts"], _read_arrays(data, _HEAD.size + length, header["arrays"])
+        arrays, at = {}, _HEAD.size + length
+        for name, kind, shape in header["arrays"]:
+            is_shape = len(shape) in (1, 2) and all(type(n) is int and 0 <= n <= len(data) for n in shape)
+            require(kind in _TYPES and is_shape and name not in arrays, f"{name!r}")
+            size = np.dtype(kind).itemsize * math.prod(shape)
+            array = np.frombuffer(data[at : at + size], dtype=kind).reshape(shape)
+            arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+            at += size
+        require(at == len(data) - 4, "its length")
+        return header["facts"], arrays
 
 
-def _read_arrays(data: bytes, at: int, listed: Any) -> dict[str, Array]:
-    """Read the arrays that the header lists, from a place on: they must fill the bytes up to the checksum."""
-    arrays: dict[str, Array] = {}
-    for name, kind, shape in listed:
-        is_shape = len(shape) in (1, 2) and all(type(n) is int and 0 <= n <= len(data) for n in shape)
-        require(kind in _TYPES and is_shape and name not in arrays, f"{name!r}")
-        size = np.dtype(kind).itemsize * math.prod(shape)
-        array = np.frombuffer(data[at : at + size], dtype=kind).reshape(shape)
-        arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
-        at += size
-    require(at == len(data) - 4, "its length")
-    return arrays
-
-
-def arrays_of(points: WeightedPoints, name: str) -> dict[str, Array]:
+def arrays_of(points: WeightedPoints, name: str) -> Arrays:
     """Return the arrays of points, by names that begin with ``name``; weights that are all 1 are left out."""
     X = points.X
     arrays = {"ids": points.ids, "X": X, "y": points.y, "weights": points.weights}
@@ -90,7 +86,7 @@ def arrays_of(points: WeightedPoints, name: str) -> dict[str, Array]:
     return {f"{name}.{part}": array for part, array in arrays.items() if array is not None}
 
 
-def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
+def points_of(arrays: Arrays, name: str) -> WeightedPoints:
     """Restore points from the arrays that :func:`arrays_of` returned."""
     prefix = f"{name}."
     mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
@@ -99,7 +95,6 @@ def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
         data, indices, indptr, width = (mine[part] for part in ("data", "indices", "indptr", "width"))
         X = sparse.csr_array((data, indices, indptr), shape=(len(ids), width.item()))
         X.check_format(full_check=True)
-    require(X.dtype.kind == "f" and ids.dtype == np.int64, name)
     return WeightedPoints(X, mine.get("y"), mine.get("weights"), ids)
 
 
