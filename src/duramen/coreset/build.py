@@ -125,9 +125,17 @@ def robust_coreset(
     >>> dm.solve(core).theta.round(1)
     array([1.9, 0. , 0. , 0. ])
     """
-    options: dict[str, Any] = {"loss": loss, "n_outliers": n_outliers, "sampler": sampler, "anchor": anchor}
-    options |= {"size": size, "beta": beta, "suspects": suspects}
-    options |= {"calibrate": calibrate, "random_state": random_state}
+    options: dict[str, Any] = {
+        "loss": loss,
+        "size": size,
+        "beta": beta,
+        "n_outliers": n_outliers,
+        "sampler": sampler,
+        "suspects": suspects,
+        "anchor": anchor,
+        "calibrate": calibrate,
+        "random_state": random_state,
+    }
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
         core = run_passes(ScanSource(X), plan(**options))

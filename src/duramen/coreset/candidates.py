@@ -85,14 +85,14 @@ class Buffer:
         release: Callable[[KeyedPoints], None] | None = None,
     ) -> None:
         self._select, self._least, self._release = select, least, release
-        self._parts = [_NO_POINTS]
-        self._n_waiting, self._n_kept = 0, 0  # added since the last cut, and left by it
+        self._parts = [_NO_POINTS]  # those left by the last cut, and those added since
+        self._n_waiting = 0
 
     def add(self, part: KeyedPoints) -> None:
         """Add points that may be kept."""
         self._parts.append(part)
         self._n_waiting += len(part.keys)
-        if self._n_waiting > max(self._n_kept, self._least):
+        if self._n_waiting > max(len(self._parts[0].keys), self._least):
             self.cut()
 
     def cut(self) -> KeyedPoints:
@@ -101,7 +101,7 @@ class Buffer:
             whole = KeyedPoints.concat(self._parts)
             rows = self._select(*whole)
             self._parts = [whole.take(rows[np.argsort(whole.points.ids[rows])])]
-            self._n_waiting, self._n_kept = 0, len(rows)
+            self._n_waiting = 0
             if self._release is not None:
                 self._release(whole.take(np.delete(np.arange(len(whole.keys)), rows)))
         return self._parts[0]
@@ -214,11 +214,6 @@ class Summary:
     def n_points(self) -> int:
         """The number of points of positive weight."""
         return int(self.counts.sum()) + len(self.suspects.keys)
-
-    @property
-    def suspected(self) -> float:
-        """The weight of the points that may be suspected."""
-        return self.suspects.points.total_weight
 
     @property
     def total(self) -> float:
@@ -447,7 +442,7 @@ class Summarizer:
         """Find the rows of the largest losses that may be suspected; the others are inliers for good."""
         rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
         weights = points.weights[rows]
-        heavy = float(weights.sum()) > self._weight
+        heavy = weights.sum() > self._weight
         rows = rows[largest_losses(losses[rows], points.ids[rows], weights, self._weight)]
         if heavy:
             self._floor = max(self._floor, float(losses[rows].min(initial=np.inf)))
@@ -472,7 +467,7 @@ class MergedCandidates(Scored):
     def __init__(self, collected: Summary) -> None:
         whole, view = Summarizer(collected.plan, margin=0.0), collected.plan.view
         whole.absorb(collected)
-        self._collected = collected = whole.summary()
+        collected = whole.summary()
         points, keys, numbers = KeyedPoints.concat([collected.suspects, collected.kept])
         is_inner = np.arange(len(points)) >= len(collected.suspects.keys)
         inner = AnchoredPoints(
@@ -480,12 +475,11 @@ class MergedCandidates(Scored):
         )
         ranks, totals = np.where(is_inner, keys, np.inf), collected.totals.values
         super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)
-
-    def strata(self) -> Strata:
-        return Strata(self._collected.numbers, self._collected.counts, self._collected.weights.values)
+        self._weights = collected.weights
+        self._strata = Strata(collected.numbers, collected.counts, collected.weights.values)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        left = self._collected.weights.take(strata).total()
+        left = self._weights.take(strata).total()
         left.add_rows(self.points.weights[rows], -1)
         return float(left.values)
 

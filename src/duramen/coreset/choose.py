@@ -110,7 +110,7 @@ class _LossBins(UniformSampler):
 
     def strata(self, anchored: AnchoredPoints) -> Array:
         with np.errstate(divide="ignore"):
-            height = np.clip(np.log2(np.asarray(anchored.losses, dtype=np.float64)), -2000, 2000)
+            height = np.clip(np.log2(anchored.losses, dtype=np.float64), -2000, 2000)
         return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:

@@ -258,7 +258,7 @@ class Coreset:
             view = read_only(np.asarray(getattr(self, name)))
             if len(view) != len(self.points):
                 raise ValueError(f"{name} has {len(view)} entries for {len(self.points)} rows")
-            object.__setattr__(self, name, view)
+            vars(self)[name] = view
 
     X = property(attrgetter("points.X"), doc="The rows.")
     y = property(attrgetter("points.y"), doc="Their labels.")
@@ -312,7 +312,7 @@ class Coreset:
         """
         _, losses, kept, objective = self._at(theta, n_outliers)
         level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
-        values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
+        values, inner = np.minimum(losses, level, dtype=np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
         error = _standard_error(values, self._sampled, self.inclusion, self.groups)

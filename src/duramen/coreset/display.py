@@ -42,18 +42,18 @@ def _size(core: Any) -> str:
 def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
-    low, middle, high = map(number, np.quantile(core.weights, [0, 0.5, 1]))
+    spread = " / ".join(map(number, np.quantile(core.weights, [0, 0.5, 1])))
     meaning, value = "the loss at the anchor from which points are suspected", "not computed"
     if there is not None:
         bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
-        value = f"{interval(there)}{bar if math.isfinite(there.std_error) else ', error bar not known'}"
+        value = interval(there) + (bar if math.isfinite(there.std_error) else ", error bar not known")
     return {
         "loss": short_repr(core.loss),
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
         "threshold": "none" if math.isinf(core.threshold) else f"{number(core.threshold)}: {meaning}",
         "sampler": f"{shorten(core.sampler)}, {'' if core.calibrated else 'not '}calibrated",
-        "weights": f"{low} / {middle} / {high} (min / median / max), total {number(core.weights.sum())}",
+        "weights": f"{spread} (min / median / max), total {number(core.weights.sum())}",
         "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
         "f_z at the anchor": value,
     }

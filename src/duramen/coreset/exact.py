@@ -98,7 +98,7 @@ class ExactSums:
             lost = rest != 0.0  # also NaN
         else:
             with np.errstate(over="ignore", invalid="ignore"):
-                high, error = _two_sum(self._high, row if sign > 0 else -row)
+                high, error = _two_sum(self._high, sign * row)
                 low, rest = _two_sum(self._low, error)
             lost = rest.any()
         if lost:  # the pair cannot hold it, and would hold less and less

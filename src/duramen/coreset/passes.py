@@ -120,7 +120,8 @@ def finish(summary: Summary) -> Plan | Coreset:
         text = "the first pass had {:,} rows, {:,} of positive weight, and pass {} had {:,} and {:,}"
         raise ValueError(f"{text.format(*first, plan.number, *now)}; every pass must read the same points")
     z = outlier_weight(plan.problem.n_outliers, summary.total)
-    if plan.floor > -np.inf and summary.suspected < plan.suspected:  # the floor was too high to decide
+    found = summary.suspects.points.total_weight
+    if plan.floor > -np.inf and found < plan.suspected:  # the floor was too high to decide
         return replace(plan, number=plan.number + 1, floor=-np.inf)
     return choose(MergedCandidates(summary), view, n_outliers=z, columns=plan.columns)
 
@@ -207,7 +208,7 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
 
     Its rank among the largest is six standard deviations beyond what is expected.
     """
-    effective = 1 / float(np.square(sample.weights / sample.total_weight).sum())
+    effective = 1 / np.square(sample.weights / sample.total_weight).sum()
     share = share + 6 * (share / effective) ** 0.5 + 40 / effective
     if not share < 0.5:
         return -np.inf

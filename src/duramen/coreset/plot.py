@@ -44,10 +44,10 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
     share = weights / weights.sum()
     middle = share @ rows
     spread = (rows - middle) * np.sqrt(share)[:, None]
-    spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
+    spread /= np.abs(spread).max(initial=0.0) or 1.0
     spread = np.vstack([spread, np.zeros_like(spread[:1])])  # two rows at least
     _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
-    variance = float(np.square(spread).sum()) or 1.0
+    variance = np.square(spread).sum() or 1.0
     return Plane(middle, rights.T, np.square(lengths) / variance)
 
 

@@ -88,7 +88,7 @@ def loss_of(state: Json, given: Loss | None = None, how: str = "dm.load_coreset(
     saved = _BUILT_IN[name](**state["fields"])
     if given not in (None, saved):
         raise MismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
-    return saved if given is None else given
+    return saved
 
 
 def anchor_state(anchor: Anchor) -> Json:

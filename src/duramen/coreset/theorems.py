@@ -1,10 +1,9 @@
-"""The rules by which a coreset has the sizes of the paper's theorems; and what any such rule decides."""
+"""The rules by which a coreset has the sizes of the paper's theorems."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,26 +17,9 @@ from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 
 
-class SizeRule(ABC):
-    """How much weight to suspect, and how many rows to choose on each side."""
-
-    calibrates = False
-    """Whether weights may be calibrated: theorems are about weights as sampled."""
-    uniform = False
-    """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
-
-    @abstractmethod
-    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
-        """Choose how much of a total weight to suspect, the paper's z-tilde; it may exceed the total."""
-
-    @abstractmethod
-    def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        """Choose how many rows represent the suspected points and the others, if there are as many."""
-
-
 @final
 @dataclass(frozen=True)
-class ByTheorem(SizeRule):
+class ByTheorem:
     """The sizes of Theorem 2, with the sampler's own theorem for the inliers.
 
     Without epsilon, that of Theorem 1: a uniform sample of all points, for any loss.
@@ -48,8 +30,8 @@ class ByTheorem(SizeRule):
     beta: float = 0.0
 
     @property
-    def uniform(self) -> bool:  # type: ignore[override]
-        """Whether there is no epsilon."""
+    def uniform(self) -> bool:
+        """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
         return self.epsilon is None
 
     @property
@@ -57,8 +39,11 @@ class ByTheorem(SizeRule):
         """The failure probability of one side."""
         return self.eta / 2 if self.beta else self.eta
 
-    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
-        """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
+    def suspected_of(self, z: float, total: float, anchored: AnchoredPoints) -> float:
+        """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball.
+
+        It may exceed the total weight.
+        """
         if self.epsilon is None and not (z > 0 and self.beta > 0):
             raise ValueError(
                 f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
@@ -74,7 +59,7 @@ class ByTheorem(SizeRule):
             lowest_objective=least,
             n_points=total,
             n_outliers=z,
-            deviation=float(deviation[points.weights > 0].max()),
+            deviation=deviation[points.weights > 0].max(),
         )
         return theory.n_suspected(z, epsilon0)
 
@@ -86,7 +71,7 @@ class ByTheorem(SizeRule):
         elif total:
             size = self._inner_size(inner, view.sampler, self.epsilon / 4)
         if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
-            delta = self.beta * z / float(candidates.suspects().weights.sum())
+            delta = self.beta * z / candidates.suspects().weights.sum()
             outer = min(outer, theory.delta_sample_size(delta, _vc_dimension(inner), self.failure))
         if outer >= n_outer and size >= n_inner:
             required = f"{outer + size:,.0f}" if np.isfinite(outer + size) else "infinitely many"
@@ -156,7 +141,7 @@ def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
     steps = math.inf if slopes is None else float(slopes[live].max()) * ball.radius
     if inner.loss.convex:
         twice = inner.loss.deviation(Ball(ball.theta, 2 * ball.radius), points.X, points.y)
-        steps = min(steps, float((deviation + twice)[live].max()))
+        steps = min(steps, (deviation + twice)[live].max())
     return {"lowest_objective": lowest if math.isfinite(steps) else 0.0, "deviation": min(steps, 1e300)}
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array, Rows, check_count, check_flag, generator, is_number, scratch_rows
-from duramen.coreset.theorems import ByTheorem, SizeRule
+from duramen.coreset.theorems import ByTheorem
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
@@ -53,19 +53,21 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 @final
 @dataclass(frozen=True)
-class BySize(SizeRule):
+class BySize:
     """A total number of rows."""
 
     size: int
     keep_suspected: bool = False
     suspects: float = 0.0
 
-    calibrates = True
+    uniform = False
 
     def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
+        """Choose how much of a total weight to suspect, the paper's z-tilde."""
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
     def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        """Choose how many rows represent the suspected points and the others, if there are as many."""
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
         needed, one = n_outer if self.keep_suspected else min(n_outer, 1), min(n_inner, 1)
@@ -77,6 +79,10 @@ class BySize(SizeRule):
         outer = max(needed, min(n_outer, round(_SHARE * self.size)), self.size - n_inner)
         outer = min(outer, self.size - one)
         return outer, self.size - outer
+
+
+SizeRule: TypeAlias = BySize | ByTheorem
+"""How much weight to suspect, and how many rows to choose on each side."""
 
 
 def _plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
@@ -198,8 +204,7 @@ def as_anchor(given: Any) -> Anchor:
     """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
     if isinstance(given, Anchor):
         return given
-    radius = given.radius if isinstance(given, Ball) else 0.0
-    return Anchor(getattr(given, "theta", given), radius)
+    return Anchor(getattr(given, "theta", given), given.radius if isinstance(given, Ball) else 0.0)
 
 
 @dataclass(frozen=True)
@@ -422,7 +427,7 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     """
     if not weight > 0:
         return np.empty(0, dtype=np.intp)
-    if not float(weights.sum()) > weight:
+    if not weights.sum() > weight:
         return np.flatnonzero(weights > 0)
     rows, left = set_aside(losses, weights, weight, ids)
     return rows[left < weights[rows]]
@@ -510,7 +515,8 @@ def check_finite(inner: AnchoredPoints) -> None:
 def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:
     """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
     sampler, features = settings.sampler_at(anchor, points.n_columns), None
-    if settings.calibrate and settings.plan.calibrates and isinstance(sampler, RankedSampler):
+    by_size = isinstance(settings.plan, BySize)  # theorems are about weights as sampled
+    if settings.calibrate and by_size and isinstance(sampler, RankedSampler):
         features = calibration_features(settings.loss, anchor, settings.by_size.size, points)
     return View(settings, anchor, sampler, features)
 

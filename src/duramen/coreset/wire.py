@@ -76,13 +76,11 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
 
 def arrays_of(points: WeightedPoints, name: str) -> Arrays:
     """Return the arrays of points, by names that begin with ``name``; weights that are all 1 are left out."""
-    X = points.X
-    arrays = {"ids": points.ids, "X": X, "y": points.y, "weights": points.weights}
-    if sparse.issparse(X):
+    weights = None if (points.weights == 1.0).all() else points.weights
+    arrays = {"ids": points.ids, "X": points.X, "y": points.y, "weights": weights}
+    if sparse.issparse(points.X):
+        arrays |= {part: getattr(points.X, part) for part in ("data", "indices", "indptr")}
         arrays |= {"X": None, "width": np.array([points.n_columns])}
-        arrays |= {part: getattr(X, part) for part in ("data", "indices", "indptr")}
-    if (points.weights == 1.0).all():
-        arrays["weights"] = None
     return {f"{name}.{part}": array for part, array in arrays.items() if array is not None}
 
 

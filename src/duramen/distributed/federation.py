@@ -191,7 +191,7 @@ def _largest(here: LiveCandidates, slots: Slots, weight: float) -> Array:
     parts, found = [np.empty(0, dtype=np.int64)], 0.0
     for part in here.order.from_place(np.inf, 2**63, up=False):
         parts.append(part)
-        found += float(slots.weights[part].sum())
+        found += slots.weights[part].sum()
         if found >= weight:
             break
     return np.concatenate(parts)
@@ -316,7 +316,7 @@ class Federation:
             found.sample()  # raises an error that says why
         total = found.total
         suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
-        if suspected and len(found.numbers) and found.suspected < suspected * (1 + MARGIN):
+        if suspected and len(found.numbers) and found.suspects.points.total_weight < suspected * (1 + MARGIN):
             self._next = replace(plan, suspected=_ROOM * suspected, floor=-np.inf)
             return self._choose()
         core = finish(replace(found, plan=replace(plan, suspected=suspected, floor=-np.inf)))
