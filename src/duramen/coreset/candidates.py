@@ -80,7 +80,7 @@ class Buffer:
 
     def __init__(
         self,
-        select: Callable[[WeightedPoints, Array, Array], Array],
+        select: Callable[..., Array],
         least: int,
         release: Callable[[KeyedPoints], None] | None = None,
     ) -> None:
@@ -241,7 +241,7 @@ class Summary:
             if len(part.keys):
                 arrays |= {f"{name}.keys": part.keys, **arrays_of(part.points, name)}
         if len(self.numbers) > 1:
-            short = np.int16 if len(self.numbers) <= np.iinfo(np.int16).max else np.int32
+            short = np.min_scalar_type(-len(self.numbers))  # of signed integers
             arrays["places"] = np.searchsorted(self.numbers, self.kept.strata).astype(short)
         facts = {"plan": self.plan.fingerprint, "rows": self.n_rows, "form": self.form}
         return pack({**facts, "classes": self.classes}, arrays)

@@ -114,15 +114,15 @@ def scene_of(
         places, centres = ((some - plane.middle) @ plane.directions for some in (rows, centres))
         first, second = (f"{share:.0%} of variance" for share in plane.shares)
         axes = f"first principal direction ({first})", f"second ({second})"
-    low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
+    low, high = _frame(places, usual, weights)
     groups = [(~suspected, "not suspected" if suspected.any() else "rows")]
     if classes is not None:
         labels = core.y[shown]
         groups = [(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
     areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
-    inside, centres_inside = (((some >= low) & (some <= high)).all(axis=1) for some in (places, centres))
-    places, centres = np.clip(places, low, high), centres[centres_inside]
-    return Scene(shown, suspected, ~inside, places, low, high, areas, groups, centres, axes)
+    beyond, centres_beyond = (np.any((some < low) | (some > high), axis=1) for some in (places, centres))
+    places, centres = np.clip(places, low, high), centres[~centres_beyond]
+    return Scene(shown, suspected, beyond, places, low, high, areas, groups, centres, axes)
 
 
 def few_labels(core: Any) -> list[float] | None:
@@ -132,12 +132,14 @@ def few_labels(core: Any) -> list[float] | None:
     return found.tolist() if few else None
 
 
-def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
-    """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
-    low, high = weighted_quantiles(values[usual], weights[usual], (_TAIL, 1 - _TAIL)).tolist()
+def _frame(places: Array, usual: Array, weights: Array) -> tuple[Array, Array]:
+    """Choose the corners of the frame: nearly all the usual weight, and what lies not far beyond."""
+    tails = [weighted_quantiles(column, weights[usual], (_TAIL, 1 - _TAIL)) for column in places[usual].T]
+    low, high = np.transpose(tails)
     reach = _BEYOND * (high - low)
-    low, high = max(values.min(), low - reach), min(values.max(), high + reach)
-    return (low, high) if high > low else (low - 1.0, high + 1.0)
+    low, high = np.maximum(places.min(axis=0), low - reach), np.minimum(places.max(axis=0), high + reach)
+    flat = high <= low
+    return low - flat, high + flat
 
 
 def usual_rows(suspected: Array) -> Array:

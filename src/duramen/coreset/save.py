@@ -138,7 +138,7 @@ def write(core: Any, path: Any, metadata: Json | None) -> None:
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": state_of(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": core.columns and [*map(str, core.columns)],
+        "columns": core.columns,
         "metadata": json_types(metadata, "this metadata"),
         **scalars,
     }

@@ -505,10 +505,9 @@ def check_finite(inner: AnchoredPoints) -> None:
     rows = np.flatnonzero(~np.isfinite(inner.losses))
     rows = rows[inner.points.weights[rows] > 0]
     if len(rows):
-        name, loss = inner.points.ids[rows[0]], inner.losses[rows[0]]
         raise ValueError(
-            f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or raise "
-            "n_outliers"
+            f"id {inner.points.ids[rows[0]]} has the loss {inner.losses[rows[0]]} at the anchor; scale the "
+            "columns, pass float64, or raise n_outliers"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -217,12 +217,12 @@ class DaskSource:
         shared = _dask().delayed((make, self._read), name=f"duramen-plan-{uuid4().hex}", traverse=False)
         places = [self._name(number) for number in range(n)]
         rows: list[range | None] = [*self.rows] if self.rows else [None] * n
-        summaries = _tasks(stage, _reduce_partition, places, rows, self._partitions, shared=[shared])
+        summaries = _tasks(stage, _reduce_partition, [shared] * n, places, rows, self._partitions)
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
             span *= _FAN_IN
             places = [f"partitions {at} to {min(at + span, n) - 1} of {n}" for at in range(0, n, span)]
-            summaries = _tasks(f"{stage}-merge", _merge, places, groups, shared=[shared])
+            summaries = _tasks(f"{stage}-merge", _merge, [shared] * len(groups), places, groups)
         return self._fetch(summaries)[0]
 
     def _name(self, number: int) -> str:
@@ -255,13 +255,11 @@ class PartitionError(Exception):
     """An error in a task, whose argument is the error that names its partitions."""
 
 
-def _tasks(
-    name: str, function: Callable[..., Any], *columns: Iterable[Any], shared: Sequence[Any] = ()
-) -> list[Any]:
+def _tasks(name: str, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
     """Delay one call per entry of the columns, under names that Dask's dashboard groups."""
     key, delayed = f"duramen-{name}-{uuid4().hex}", _dask().delayed(function, pure=False, traverse=False)
     calls = enumerate(zip(*columns, strict=True))
-    return [delayed(*shared, *call, dask_key_name=(key, number)) for number, call in calls]
+    return [delayed(*call, dask_key_name=(key, number)) for number, call in calls]
 
 
 def _read(
@@ -319,11 +317,10 @@ def _at(place: str) -> Iterator[None]:
 
 
 def _can_compute(values: Sequence[Any]) -> bool:
-    try:
+    with suppress(Exception):
         _dask().compute(*values)
-    except Exception:
-        return False
-    return True
+        return True
+    return False
 
 
 def _length(block: Any) -> int:
