@@ -111,10 +111,10 @@ def frame_of(core: Any) -> Any:
     pd = needed("pandas", "Coreset.to_pandas", "frames")
     names = feature_names(core)
     index = pd.Index(np.array(core.ids), name="id")
+    make, copied = pd.DataFrame, np.array
     if sparse.issparse(core.X):
-        frame = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(core.X), index=index, columns=names)
-    else:
-        frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
+        make, copied = pd.DataFrame.sparse.from_spmatrix, sparse.csr_matrix
+    frame = make(copied(core.X), index=index, columns=names)
     for name, column in (("y", core.y), ("weight", core.weights), ("suspected", core.suspected)):
         if column is not None:
             while name in names:

@@ -231,12 +231,13 @@ def _restore(table: Any, state: Json, loss: Loss | None) -> Json:
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
-    shape = known.parameter_shape(points.n_columns)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise MismatchError(
-            f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
-            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
-        )
+    if anchor is not None:
+        try:
+            known.check_parameters(anchor.theta, points.n_columns, "the anchor's theta")
+        except ValueError as error:
+            raise MismatchError(
+                f"does not fit: {error}; pass the loss that the coreset was made with"
+            ) from None
     return {
         "points": points,
         **found,

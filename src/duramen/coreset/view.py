@@ -224,14 +224,13 @@ class CalibrationFeatures:
     def totals(self, points: WeightedPoints, losses: Array, cache: Any) -> Array:
         """Sum weight times feature over all points: (q,)."""
         weights = points.weights
-        totals = np.zeros(self.n_columns)
-        totals[0] = kept_sum(losses, weights)
+        parts: list[Any] = [[kept_sum(losses, weights)]]
         if self.centres:
-            totals[1 : 1 + self.centres] = np.bincount(cache, weights, minlength=self.centres)
+            parts.append(np.bincount(cache, weights, minlength=self.centres))
         if self.gradient:
             gradient = self.loss.gradient_sum(self.theta, points.X, points.y, weights, cache=cache)
-            totals[1 + self.centres :] = gradient.ravel()
-        return totals
+            parts.append(gradient.ravel())
+        return np.concatenate(parts)
 
     def columns(self, points: WeightedPoints) -> Array:
         """Compute the features of a few points: (m, q)."""
