@@ -147,8 +147,8 @@ class Plan:
         words = [self.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
         words += [self.suspected, self.floor, self.limit]
         parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
-        for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
-            parts.append(name.encode() + state.tobytes())
+        states = sorted({**view.anchor.frozen, "": view.anchor.theta}.items())
+        parts += [name.encode() + state.tobytes() for name, state in states]
         vars(self).update(fingerprint=hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest())
 
     def __repr__(self) -> str:
@@ -283,8 +283,8 @@ def _read_points(arrays: Arrays, name: str, form: str, view: View) -> KeyedPoint
     if f"{name}.keys" not in arrays:
         return _NO_POINTS
     points, keys = points_of(arrays, name), arrays[f"{name}.keys"]
-    require(keys.shape == points.ids.shape and keys.dtype.kind == "f" and (keys >= 0).all(), name)
-    require((points.weights > 0).all() and (points.ids[1:] > points.ids[:-1]).all(), name)
+    require(keys.shape == points.ids.shape and keys.dtype.kind == "f", name)
+    require(((keys >= 0) & (points.weights > 0)).all() and (points.ids[1:] > points.ids[:-1]).all(), name)
     require(form_of(points) == form and not (points.y is None and view.loss.needs_labels), "its form")
     if not view.blind:
         view.loss.check_parameters(view.anchor.theta, points.n_columns)

@@ -85,28 +85,6 @@ SizeRule: TypeAlias = BySize | ByTheorem
 """How much weight to suspect, and how many rows to choose on each side."""
 
 
-def _plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
-    """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
-    is_auto = isinstance(suspects, str) and suspects == "auto"
-    given = {name: value for name, value in (("beta", beta), ("epsilon", epsilon)) if value is not None}
-    together = given and is_auto if size is None else epsilon is None and not beta
-    if not together:
-        raise TypeError(
-            f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; pass "
-            "size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or beta alone"
-        )
-    known = {name: theory._check(name, value) for name, value in {"eta": eta, **given}.items()}
-    if size is None:
-        return ByTheorem(**known)
-    suspects = _SUSPECTS if is_auto else suspects
-    if not (is_number(suspects) and 0 <= suspects < math.inf):
-        raise ValueError(
-            f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
-            "0 suspects none"
-        )
-    return BySize(check_count("size", size), beta is not None, float(suspects))
-
-
 @dataclass(frozen=True, eq=False)
 class Settings:
     """The settings of a coreset: the problem, how many rows, and how to choose them.
@@ -141,7 +119,25 @@ class Settings:
         **asked: Any,
     ) -> Settings:
         """Check the settings, before there are points; raise TypeError or ValueError if one is wrong."""
-        plan = _plan_of(size, epsilon, beta, eta, suspects)
+        is_auto = isinstance(suspects, str) and suspects == "auto"
+        given = {name: value for name, value in (("beta", beta), ("epsilon", epsilon)) if value is not None}
+        together = given and is_auto if size is None else epsilon is None and not beta
+        if not together:
+            raise TypeError(
+                f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; "
+                "pass size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or "
+                "beta alone"
+            )
+        known = {name: theory._check(name, value) for name, value in {"eta": eta, **given}.items()}
+        suspects = _SUSPECTS if is_auto else suspects
+        if not (is_number(suspects) and 0 <= suspects < math.inf):
+            raise ValueError(
+                f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
+                "0 suspects none"
+            )
+        plan: SizeRule = ByTheorem(**known)
+        if size is not None:
+            plan = BySize(check_count("size", size), beta is not None, float(suspects))
         seed, calibrate = int(generator(random_state).integers(2**63)), check_flag("calibrate", calibrate)
         settings = cls(plan=plan, seed=seed, given=anchor, calibrate=calibrate, **asked)
         check_loss(settings.loss)
