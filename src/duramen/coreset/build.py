@@ -148,9 +148,10 @@ def robust_coreset(
     z = outlier_weight(n_outliers, points.total_weight, points.weights)
     view = _find_view(settings, points, z)
 
-    def suspect(anchored: AnchoredPoints) -> Array:
+    def suspect(points: WeightedPoints, losses: Array) -> Array:
+        anchored = AnchoredPoints(points, loss, view.anchor, losses)
         weight = rule.suspected_of(z, points.total_weight, anchored)
-        return largest_losses(anchored.losses, points.ids, points.weights, weight)
+        return largest_losses(losses, points.ids, points.weights, weight)
 
     columns = tuple(column_names(X)) if is_frame(X) else None
     return choose(view.score(points, suspect), view, n_outliers=z, columns=columns)

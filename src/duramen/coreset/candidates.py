@@ -263,11 +263,9 @@ class Summary:
                 totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
             form = facts["form"]
             classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
-            require(np.isfinite(classes).all(), "its labels")
             kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
             n_points = sum(counts.tolist()) + len(suspects.keys)
             require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
-            require(isinstance(form, str) if n_rows else form is None, "its form")
             places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
             require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
             n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
@@ -332,7 +330,7 @@ class Summarizer:
                     loss.check_labels(y)
             classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
             self._admit(form_of(points), classes)
-            scored = view.score(points, self._suspect if self._weight else None)
+            scored = view.score(points, self._largest if self._weight else None)
         self._totals.add(scored.totals())
         self._add_inliers(scored)
         outer = scored.suspects().rows
@@ -373,19 +371,11 @@ class Summarizer:
         numbers = np.array(list(self._index), dtype=np.int64)
         order = np.argsort(numbers)
         order = order[self._counts[order] > 0]
+        strata = numbers[order], self._counts[order], self._weights.take(order)
         kept = self._lowest.cut()
-        return Summary(
-            plan=self._plan,
-            n_rows=self.n_rows,
-            form=self._form,
-            classes=self._classes,
-            suspects=suspects,
-            numbers=numbers[order],
-            counts=self._counts[order],
-            weights=self._weights.take(order),
-            totals=self._totals,
-            kept=kept._replace(strata=numbers[kept.strata]),
-        )
+        kept = kept._replace(strata=numbers[kept.strata])
+        rows = self.n_rows, self._form, self._classes
+        return Summary(self._plan, *rows, suspects, *strata, self._totals, kept)
 
     def _admit(self, form: str, classes: tuple[float, ...]) -> None:
         """Raise ValueError unless rows of this form, with these labels, go together with earlier ones."""
@@ -435,9 +425,6 @@ class Summarizer:
             rows = rows[ranks <= self._limits[strata]]
         return rows
 
-    def _suspect(self, anchored: AnchoredPoints) -> Array:
-        return self._largest(anchored.points, anchored.losses)
-
     def _largest(self, points: WeightedPoints, losses: Array, strata: Any = None) -> Array:
         """Find the rows of the largest losses that may be suspected; the others are inliers for good."""
         rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
@@ -450,9 +437,9 @@ class Summarizer:
 
     def _count(self, numbers: Array, counts: Array) -> Array:
         """Add to the counts of strata; return their indices: a new stratum gets the next one."""
-        index, known = self._index, len(self._index)
+        index = self._index
         indices = np.array([index.setdefault(number, len(index)) for number in numbers.tolist()], np.intp)
-        n_new = len(index) - known
+        n_new = len(index) - len(self._counts)
         self._weights.grow(len(index))
         self._counts = np.append(self._counts, np.zeros(n_new, dtype=np.int64))
         self._limits = np.append(self._limits, np.full(n_new, self._plan.limit))

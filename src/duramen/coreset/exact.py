@@ -114,7 +114,7 @@ class ExactSums:
             return
         for start in range(0, len(rows), _BLOCK):
             block = np.asarray(rows[start : start + _BLOCK], dtype=np.float64)
-            largest = np.maximum(block.max(axis=0), -block.min(axis=0))
+            largest = np.abs(block).max(axis=0)
             can_split = np.max(largest, initial=0.0) < _TALL  # not NaN
             for part in _parts(block, largest) if can_split else block:
                 self.add(part, sign)

@@ -142,7 +142,7 @@ def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
     if inner.loss.convex:
         twice = inner.loss.deviation(Ball(ball.theta, 2 * ball.radius), points.X, points.y)
         steps = min(steps, (deviation + twice)[live].max())
-    return {"lowest_objective": lowest if math.isfinite(steps) else 0.0, "deviation": min(steps, 1e300)}
+    return {"lowest_objective": lowest, "deviation": steps}
 
 
 def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
@@ -150,8 +150,6 @@ def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
     points = inner.points
     live = points.weights > 0
     sensitivities = SensitivitySampler().sensitivities(points, inner.loss, inner.anchor)[live]
-    if not np.isfinite(sensitivities).all():
-        return math.inf
     needed = np.maximum(sensitivities, 1 / points.total_weight) * points.weights[live]
     shares = sampler.scores(inner)[live] * points.weights[live]
     return max(float((needed / shares).max() * shares.sum()), 1.0)

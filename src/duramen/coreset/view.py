@@ -358,15 +358,13 @@ class View:
             losses = loss.values(theta, points.X, points.y)
         return AnchoredPoints(points, loss, self.anchor, _checked_losses(losses, loss, points)), cache
 
-    def score(
-        self, points: WeightedPoints, suspect: Callable[[AnchoredPoints], Array] | None = None
-    ) -> Scored:
+    def score(self, points: WeightedPoints, suspect: Callable[..., Array] | None = None) -> Scored:
         """Compute the loss of every point, and rank, stratum and totals of those that are not suspected.
 
-        ``suspect`` returns the positions of the points to suspect, from their losses.
+        ``suspect`` returns the positions of the points to suspect, from the points and their losses.
         """
         inner, cache = self.anchored(points)
-        outer = np.empty(0, dtype=np.intp) if suspect is None else suspect(inner)
+        outer = np.empty(0, dtype=np.intp) if suspect is None else suspect(points, inner.losses)
         if len(outer):
             weights = np.array(points.weights)
             weights[outer] = 0.0
@@ -534,8 +532,7 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     if anchor is None:
         try:
-            rng = np.random.default_rng(settings.seed)
-            anchor = find_anchor(sample, loss, fraction, rng, n_rows=n_points)
+            anchor = find_anchor(sample, loss, fraction, settings.seed, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
     sampler = settings.sampler_at(anchor, sample.n_columns)

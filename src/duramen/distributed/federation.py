@@ -150,8 +150,8 @@ def read_off(rows: DynamicCoreset, plan: Plan) -> Summary | None:
             return None
         engine, slots, own = here.engine, rows._sound().slots, here.suspects().rows
         largest = _largest(here, slots, plan.suspected * (1 + MARGIN))
-        scored = np.append(own, largest)
-        if not (len(largest) and engine.is_finite and np.isfinite(here.scores.losses[scored]).all()):
+        losses = here.scores.losses[np.append(own, largest)]
+        if not (len(largest) and engine.is_finite and np.isfinite(losses).all()):
             return None
         summarizer = Summarizer(plan)
         summarizer.add(slots.points(largest))
