@@ -63,11 +63,7 @@ class KeyedPoints(NamedTuple):
             raise ValueError(f"ids must be distinct; id {name} occurs in more than one row") from None
 
 
-_NO_POINTS = KeyedPoints(
-    WeightedPoints._from_parts(np.empty((0, 1)), None, np.empty(0), np.empty(0, dtype=np.int64)),
-    np.empty(0),
-    np.empty(0, dtype=np.int8),
-)
+_NO_POINTS = KeyedPoints(WeightedPoints([[0.0]]), np.zeros(1), np.zeros(1, np.int8)).take(np.arange(0))
 
 
 @final
@@ -159,7 +155,7 @@ class Plan:
 
         If there are fewer, the pass is repeated.
         """
-        enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
+        enough = SAMPLE + 6 * SAMPLE**0.5 + 41
         return replace(self, limit=enough / n_rows if n_rows > enough else np.inf)
 
 
@@ -262,17 +258,16 @@ class Summary:
             if view.features is not None:
                 totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
             form = facts["form"]
-            classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
             kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
             n_points = sum(counts.tolist()) + len(suspects.keys)
             require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
-            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
+            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), np.int64)
             require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
             n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
             require(((n_kept <= counts) & ((n_kept > 0) | (plan.limit < np.inf))).all(), "its counts")
             require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
             kept = kept._replace(strata=numbers[places])
-            labels = tuple(classes.tolist())
+            labels = tuple(map(float, facts["classes"][:2]))
             return cls(plan, n_rows, form, labels, suspects, numbers, counts, weights, totals, kept)
 
 
@@ -288,7 +283,7 @@ def _read_points(arrays: Arrays, name: str, form: str, view: View) -> KeyedPoint
         view.loss.check_parameters(view.anchor.theta, points.n_columns)
     if points.y is not None:
         view.loss.check_labels(points.y)
-    return KeyedPoints(points, keys, np.zeros(len(keys), dtype=np.int8))
+    return KeyedPoints(points, keys, np.zeros(len(keys), np.int8))
 
 
 MARGIN = 1e-6  # more than the relative rounding error of sums of weights
@@ -311,7 +306,7 @@ class Summarizer:
         self._lowest = Buffer(self._smallest, self._size)
         self._totals = ExactSums(0 if view.features is None else view.features.n_columns)
         self._index: dict[int, int] = {}  # of each stratum's number, in its count, weight, and limit of ranks
-        self._counts, self._weights, self._limits = np.zeros(0, dtype=np.int64), ExactSums(0), np.empty(0)
+        self._counts, self._weights, self._limits = np.zeros(0, np.int64), ExactSums(0), np.empty(0)
         self._form: str | None = None
         self._classes: tuple[float, ...] = ()
         self.n_rows = 0
@@ -335,7 +330,7 @@ class Summarizer:
         self._add_inliers(scored)
         outer = scored.suspects().rows
         if len(outer):
-            suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), dtype=np.int8))
+            suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), np.int8))
             self._outer.add(suspects.take(outer))
         self.n_rows += len(points)
 
@@ -368,7 +363,7 @@ class Summarizer:
     def summary(self) -> Summary:
         """Return the summary of all rows, the same in whatever order; no more may be added after it."""
         suspects = self._outer.cut()
-        numbers = np.array(list(self._index), dtype=np.int64)
+        numbers = np.array(list(self._index), np.int64)
         order = np.argsort(numbers)
         order = order[self._counts[order] > 0]
         strata = numbers[order], self._counts[order], self._weights.take(order)
@@ -404,7 +399,7 @@ class Summarizer:
             part.add_rows(points.weights if places is None else points.weights[places == at])
             self._weights.absorb(part, at=[index])
         if len(indices):
-            places = np.ones(len(points), dtype=np.int8) if places is None else places
+            places = np.ones(len(points), np.int8) if places is None else places
             self._rank(points, ranked.ranks, np.append(0, indices)[places])
 
     def _rank(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
@@ -441,7 +436,7 @@ class Summarizer:
         indices = np.array([index.setdefault(number, len(index)) for number in numbers.tolist()], np.intp)
         n_new = len(index) - len(self._counts)
         self._weights.grow(len(index))
-        self._counts = np.append(self._counts, np.zeros(n_new, dtype=np.int64))
+        self._counts = np.append(self._counts, np.zeros(n_new, np.int64))
         self._limits = np.append(self._limits, np.full(n_new, self._plan.limit))
         self._counts[indices] += counts
         return indices

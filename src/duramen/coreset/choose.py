@@ -29,7 +29,7 @@ from duramen.samplers.base import (
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
-_NOTHING = Chosen(*np.empty((4, 0), dtype=np.intp))
+_NOTHING = Chosen(*np.empty((4, 0), np.intp))
 
 
 class Candidates(Stratified, Protocol):
@@ -144,4 +144,4 @@ def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int)
     bound = view.sampler.bind(view.loss, view.anchor)
     rows, weights = candidates.reduce(bound, size, np.random.default_rng(view.seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == n_inner else np.nan)
-    return Chosen(rows, weights, inclusion, np.zeros(len(rows), dtype=np.int32))
+    return Chosen(rows, weights, inclusion, np.zeros(len(rows), np.int32))

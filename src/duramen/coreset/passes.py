@@ -95,8 +95,8 @@ def merge(a: Summary, b: Summary) -> Summary:
     Associative and commutative, and an empty summary changes nothing. All sums are
     exact, so that the bytes are the same however many are merged, in whatever order.
     """
-    for summary in (a, b):
-        _check_summary(summary)
+    _check_summary(a)
+    _check_summary(b)
     return merge_summaries(partial(Summarizer, a.plan), (a, b))
 
 

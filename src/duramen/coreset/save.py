@@ -106,7 +106,7 @@ def anchor_of(state: Json | None) -> Anchor | None:
     if state is None:
         return None
     frozen = {name: _array(part) for name, part in state["frozen"].items()}
-    ids = np.array(state["ids"], dtype=np.int64)
+    ids = np.array(state["ids"], np.int64)
     return Anchor(_array(state["theta"]), float(state["radius"]), ids, frozen)
 
 
@@ -115,7 +115,7 @@ def _array_state(array: Array) -> Json:
 
 
 def _array(state: Json) -> Array:
-    return np.array(state["values"], dtype=np.float64).reshape(state["shape"])
+    return np.array(state["values"], np.float64).reshape(state["shape"])
 
 
 def write(core: Any, path: Any, metadata: Json | None) -> None:

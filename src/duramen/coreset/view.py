@@ -364,7 +364,7 @@ class View:
         ``suspect`` returns the positions of the points to suspect, from the points and their losses.
         """
         inner, cache = self.anchored(points)
-        outer = np.empty(0, dtype=np.intp) if suspect is None else suspect(points, inner.losses)
+        outer = np.empty(0, np.intp) if suspect is None else suspect(points, inner.losses)
         if len(outer):
             weights = np.array(points.weights)
             weights[outer] = 0.0
@@ -419,7 +419,7 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     array([3])
     """
     if not weight > 0:
-        return np.empty(0, dtype=np.intp)
+        return np.empty(0, np.intp)
     if not weights.sum() > weight:
         return np.flatnonzero(weights > 0)
     rows, left = set_aside(losses, weights, weight, ids)

@@ -181,14 +181,14 @@ def _score_alike(one: View, view: View) -> bool:
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two losses or samplers are equal; custom ones may not define equality."""
     try:
-        return one is other or one == other or (type(one) is type(other) and bool(vars(one) == vars(other)))
+        return one == other or (type(one) is type(other) and bool(vars(one) == vars(other)))
     except (TypeError, ValueError):  # it has no such attributes, or arrays among them
         return False
 
 
 def _largest(here: LiveCandidates, slots: Slots, weight: float) -> Array:
     """Return the slots of points of the largest losses, with at least so much weight, or of all points."""
-    parts, found = [np.empty(0, dtype=np.int64)], 0.0
+    parts, found = [np.empty(0, np.int64)], 0.0
     for part in here.order.from_place(np.inf, 2**63, up=False):
         parts.append(part)
         found += slots.weights[part].sum()
