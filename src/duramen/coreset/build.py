@@ -162,8 +162,8 @@ def refuse_beside_scan(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise TypeError(
-                f"{name} cannot be passed with scanned data; pass size=, and name columns of labels, weights "
-                "and ids by dm.scan(..., label=, weight=, id=)"
+                f"{name} cannot be passed with scanned data, whose labels, weights and ids are columns named "
+                "by dm.scan(..., label=, weight=, id=), and whose coreset needs size="
             )
 
 
