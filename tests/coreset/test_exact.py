@@ -151,10 +151,10 @@ def test_what_is_no_number_stays_so(odd):
     np.testing.assert_equal(one.values, wanted)
 
 
-def test_sums_absorb_the_first_of_others():
-    sums, few = summed([0.1, 0.2], n=2), ExactSums(1)
-    few.absorb(sums)
-    few.absorb(sums)
-    assert few.values == [0.6000000000000001]
+def test_sums_absorb_others_and_leave_them_as_they_were():
+    sums, twice = summed([0.1, 0.2], n=1), ExactSums(1)
+    twice.absorb(sums)
+    twice.absorb(sums)
+    assert twice.values == [0.6000000000000001]
     assert sums.values[0] == math.fsum([0.1, 0.2])
     assert sums != "a sum"

@@ -267,10 +267,14 @@ def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(
     parts = [summarize(batch, step) for batch in batches]
     held = [len(part.kept.points) for part in parts if part.kept is not None]
     assert max(held) <= (75 if expected >= 3000 else 110)
+    few = summarize(
+        points.take(slice(0, 1)), plan(**chosen).expecting(10**9)
+    )  # none of which is in the sample
+    assert through_bytes(few, few.plan).n_points == 1
     found = finish(reduce(merge, parts))
     assert found.number == (1 if expected > 3000 else 2)
     assert_same_coreset(in_parts(batches, found), at_once(points, **chosen))
-    assert plan(**chosen).expecting(100).view.limit == np.inf
+    assert plan(**chosen).expecting(100).limit == np.inf
 
 
 class Cubed(dm.LeverageSampler):

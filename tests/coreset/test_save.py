@@ -160,7 +160,7 @@ def test_a_loss_that_is_not_built_in_must_be_passed(make, loss, name, tmp_path):
 
 def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
     with pytest.raises(
-        ValueError, match=r"anchor of shape \(2,\); LogisticLoss.* needs shape \(3,\); pass the"
+        ValueError, match=r"anchor's theta has shape \(2,\); LogisticLoss.* needs shape \(3,\); pass the"
     ):
         round_trip(own_loss_core(), tmp_path, loss=dm.LogisticLoss())
     core = logistic_core()

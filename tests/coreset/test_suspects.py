@@ -20,7 +20,7 @@ def test_theorem_2_suspects_what_its_formula_says(beta):
     lowest = trimmed_sum(np.maximum(losses - deviation, 0), np.ones(5000), (1 + beta) * z)
     epsilon0 = min(epsilon / 16, epsilon * lowest / (16 * (5000 - z) * deviation.max()))
     anchored = dm.AnchoredPoints(dm.points(X), loss, anchor, losses)
-    found = ByTheorem(epsilon, beta, 0.1).suspected_weight(anchored, z)
+    found = ByTheorem(0.1, epsilon, beta).suspected_of(z, 5000.0, anchored)
     assert epsilon0 < epsilon / 16  # the second term decides, where beta shows
     assert found == pytest.approx((1 + 1 / epsilon0) * z)
 

@@ -247,8 +247,7 @@ def looking(name, sampler, anchor, z, floor=None, **more):
     if floor is None:
         return asked, step
     losses = asked["loss"].values(step.view.anchor.theta, points.X, points.y)
-    looks = replace(step.view, floor=float(np.quantile(losses, floor)))
-    return asked, replace(step, view=looks)
+    return asked, replace(step, floor=float(np.quantile(losses, floor)))
 
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)

@@ -17,10 +17,9 @@ from duramen.coreset.view import (
     View,
     anchor_sample,
     blind_view,
-    complete_view,
     find_view,
+    is_complete,
     largest_losses,
-    plan_of,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
@@ -126,23 +125,33 @@ def robust_coreset(
     >>> dm.solve(core).theta.round(1)
     array([1.9, 0. , 0. , 0. ])
     """
-    options: dict[str, Any] = {"loss": loss, "n_outliers": n_outliers, "sampler": sampler}
-    options |= {"calibrate": calibrate, "random_state": random_state, "anchor": anchor}
-    how: dict[str, Any] = {"size": size, "beta": beta, "suspects": suspects}
+    options: dict[str, Any] = {
+        "loss": loss,
+        "size": size,
+        "beta": beta,
+        "n_outliers": n_outliers,
+        "sampler": sampler,
+        "suspects": suspects,
+        "anchor": anchor,
+        "calibrate": calibrate,
+        "random_state": random_state,
+    }
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
-        core = run_passes(ScanSource(X), plan(**how, **options))
+        core = run_passes(ScanSource(X), plan(**options))
         return core if X.names is None else replace(core, columns=X.names)
-    rule = plan_of(epsilon=epsilon, eta=eta, **how)
-    settings = Settings.of(plan=rule, **options)
+    settings = Settings.of(epsilon=epsilon, eta=eta, **options)
+    rule = settings.plan
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or rule.uniform)
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight, points.weights)
     view = _find_view(settings, points, z)
 
-    def suspect(anchored: AnchoredPoints) -> Array:
-        return largest_losses(anchored.losses, points.ids, points.weights, rule.suspected_weight(anchored, z))
+    def suspect(points: WeightedPoints, losses: Array) -> Array:
+        anchored = AnchoredPoints(points, loss, view.anchor, losses)
+        weight = rule.suspected_of(z, points.total_weight, anchored)
+        return largest_losses(losses, points.ids, points.weights, weight)
 
     columns = tuple(column_names(X)) if is_frame(X) else None
     return choose(view.score(points, suspect), view, n_outliers=z, columns=columns)
@@ -152,9 +161,10 @@ def refuse_beside_scan(**given: Any) -> None:
     """Raise TypeError for arguments that cannot be passed with a scan."""
     for name, value in given.items():
         if value is not None:
-            option = {"y": "label=", "sample_weight": "weight=", "ids": "id="}.get(name)
-            advice = f"name the column in dm.scan(..., {option}...)" if option else "pass size="
-            raise TypeError(f"{name} cannot be passed with scanned data; {advice}")
+            raise TypeError(
+                f"{name} cannot be passed with scanned data, whose labels, weights and ids are columns named "
+                "by dm.scan(..., label=, weight=, id=), and whose coreset needs size="
+            )
 
 
 def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
@@ -167,8 +177,9 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
             "where they are, or pass X.compute() if they fit in memory"
         )
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
-        shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
-        raise TypeError(f"X is {shown}; pass dm.scan(X, label=...) as X, which says how to read it")
+        raise TypeError(
+            f"X is a {type(X).__name__}, {X!r}; pass dm.scan(X, label=...) as X, which says how to read it"
+        )
     make = WeightedPoints if checked or not loss.finds_nonfinite else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
     check_points(points, loss)
@@ -179,16 +190,12 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
 
 def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
     """Find the view on a sample; the anchor given, if it is complete, and none at all for Theorem 1."""
-    if settings.chooser is not None:
-        settings.chooser.check(settings.loss, points)
     if settings.given is None and settings.plan.uniform:
         return blind_view(settings)
     try:
-        view = complete_view(settings, points)
-        if view is None:
-            sample, n_points = anchor_sample(points, settings.seed), int(np.count_nonzero(points.weights))
-            view = find_view(settings, sample, z, points.total_weight, n_points)
+        complete = is_complete(settings, points.n_columns)
+        sample = points if complete else anchor_sample(points, settings.seed)
+        return find_view(settings, sample, z, points.total_weight, int(np.count_nonzero(points.weights)))
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise
-    return view

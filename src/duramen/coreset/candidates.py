@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
@@ -24,11 +24,10 @@ from duramen.coreset.view import (
     Settings,
     View,
     check_finite,
-    given_anchor,
     largest_losses,
     sample_of,
 )
-from duramen.coreset.wire import arrays_of, damaged, pack, points_of, require, unpack
+from duramen.coreset.wire import Arrays, arrays_of, decoding, pack, points_of, require, unpack
 from duramen.errors import RowError, rows_from
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
@@ -56,9 +55,7 @@ class KeyedPoints(NamedTuple):
     @staticmethod
     def concat(parts: Sequence[KeyedPoints]) -> KeyedPoints:
         """Join the points of several batches; raise ValueError if an id occurs in two of them."""
-        if len(parts) == 1:
-            return parts[0]
-        points, keys, strata = zip(*parts, strict=True)
+        points, keys, strata = zip(*([part for part in parts if len(part.keys)] or parts), strict=True)
         try:
             return KeyedPoints(WeightedPoints.concat(points), np.concatenate(keys), np.concatenate(strata))
         except RowError as error:
@@ -66,40 +63,44 @@ class KeyedPoints(NamedTuple):
             raise ValueError(f"ids must be distinct; id {name} occurs in more than one row") from None
 
 
+_NO_POINTS = KeyedPoints(WeightedPoints([[0.0]]), np.zeros(1), np.zeros(1, np.int8)).take(np.arange(0))
+
+
 @final
 class Buffer:
     """Points of which some are kept: new ones wait until they are as many, and then all are cut together.
 
     What is kept depends on the points that arrived, not on their order or batches. ``select`` finds the rows
-    to keep; ``least`` points may wait in any case.
+    to keep; the others are passed to ``release``. ``least`` points may wait in any case.
     """
 
-    def __init__(self, select: Callable[[KeyedPoints], Array], least: int) -> None:
-        self._select, self._least = select, least
-        self._parts: list[KeyedPoints] = []
-        self._n_waiting, self._n_kept = 0, 0  # added since the last cut, and left by it
+    def __init__(
+        self,
+        select: Callable[..., Array],
+        least: int,
+        release: Callable[[KeyedPoints], None] | None = None,
+    ) -> None:
+        self._select, self._least, self._release = select, least, release
+        self._parts = [_NO_POINTS]  # those left by the last cut, and those added since
+        self._n_waiting = 0
 
-    def add(self, part: KeyedPoints) -> KeyedPoints | None:
-        """Add points that may be kept; return those that can no longer be."""
+    def add(self, part: KeyedPoints) -> None:
+        """Add points that may be kept."""
         self._parts.append(part)
         self._n_waiting += len(part.keys)
-        return self.cut() if self._n_waiting > max(self._n_kept, self._least) else None
+        if self._n_waiting > max(len(self._parts[0].keys), self._least):
+            self.cut()
 
-    def cut(self) -> KeyedPoints | None:
-        """Keep no more points than are needed, sorted by id; return the others, if there are any."""
-        if not self._n_waiting:
-            return None
-        whole = KeyedPoints.concat(self._parts)
-        rows = self._select(whole)
-        others = np.delete(np.arange(len(whole.keys)), rows)
-        self._parts = [whole.take(rows[np.argsort(whole.points.ids[rows])])]
-        self._n_waiting, self._n_kept = 0, len(rows)
-        return whole.take(others) if len(others) else None
-
-    def kept(self) -> KeyedPoints | None:
-        """Return the points that are left, sorted by id; None where there never were any."""
-        self.cut()
-        return self._parts[0] if self._parts else None
+    def cut(self) -> KeyedPoints:
+        """Keep no more points than are needed; return them, sorted by id."""
+        if self._n_waiting:
+            whole = KeyedPoints.concat(self._parts)
+            rows = self._select(*whole)
+            self._parts = [whole.take(rows[np.argsort(whole.points.ids[rows])])]
+            self._n_waiting = 0
+            if self._release is not None:
+                self._release(whole.take(np.delete(np.arange(len(whole.keys)), rows)))
+        return self._parts[0]
 
 
 def form_of(points: WeightedPoints) -> str:
@@ -114,7 +115,7 @@ _OTHER_PLAN = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """What to do with every batch in one pass: send it to every machine that has some of the data.
 
@@ -128,26 +129,34 @@ class Plan:
     """
 
     number: int
-    problem: Settings = field(repr=False)
-    view: View = field(repr=False)
-    columns: tuple[str, ...] | None = field(default=None, repr=False)
-    expected: tuple[int, int] | None = field(default=None, repr=False)  # rows, and those with weight
-    fingerprint: str = field(init=False, repr=False)
+    problem: Settings
+    view: View
+    columns: tuple[str, ...] | None
+    expected: tuple[int, int] | None = None  # rows, and those with weight
+    suspected: float = 0.0  # the weight to suspect of all data
+    floor: float = -np.inf  # a loss below which no point is suspected
+    limit: float = np.inf  # a rank that no point of the first pass's sample exceeds, almost certainly
+    fingerprint: str = field(init=False)  # a hash that distinguishes it from other plans
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", _fingerprint(self))
+        problem, view = self.problem, self.view
+        words = [self.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
+        words += [self.suspected, self.floor, self.limit]
+        parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
+        states = sorted({**view.anchor.frozen, "": view.anchor.theta}.items())
+        parts += [name.encode() + state.tobytes() for name, state in states]
+        vars(self).update(fingerprint=hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest())
+
+    def __repr__(self) -> str:
+        return f"Plan(number={self.number})"
 
     def expecting(self, n_rows: int) -> Plan:
         """Plan for ``n_rows`` rows of weight 1 over all parts: each then sends only its share of the sample.
 
         If there are fewer, the pass is repeated.
         """
-        enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
-        return self.with_view(limit=enough / n_rows if n_rows > enough else np.inf)
-
-    def with_view(self, **changes: Any) -> Plan:
-        """Return the plan with another view."""
-        return replace(self, view=replace(self.view, **changes))
+        enough = SAMPLE + 6 * SAMPLE**0.5 + 41
+        return replace(self, limit=enough / n_rows if n_rows > enough else np.inf)
 
 
 @final
@@ -165,15 +174,15 @@ class Summary:
         Their format; None where there are none.
     classes : tuple of float
         The smallest and the largest label, for a loss that classifies.
-    suspects : KeyedPoints or None
+    suspects : KeyedPoints
         The points that may be suspected, with their losses, sorted by id. All others are inliers.
     numbers, counts : arrays
         The numbers of the inliers' strata, in ascending order, and how many points each has.
     weights : ExactSums
         The weight of each stratum.
-    totals : ExactSums or None
+    totals : ExactSums
         Over the inliers, of the features that weights are calibrated to.
-    kept : KeyedPoints or None
+    kept : KeyedPoints
         The inliers of the smallest ranks of each stratum, sorted by id, with the numbers of their strata.
     """
 
@@ -181,17 +190,15 @@ class Summary:
     n_rows: int
     form: str | None
     classes: tuple[float, ...]
-    suspects: KeyedPoints | None
+    suspects: KeyedPoints
     numbers: Array
     counts: Array
     weights: ExactSums
-    totals: ExactSums | None
-    kept: KeyedPoints | None
+    totals: ExactSums
+    kept: KeyedPoints
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Summary) and self.to_bytes() == other.to_bytes()
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Summary of {self.n_rows:,} rows in pass {self.plan.number}"
@@ -202,114 +209,81 @@ class Summary:
     @property
     def n_points(self) -> int:
         """The number of points of positive weight."""
-        return int(self.counts.sum()) + (0 if self.suspects is None else len(self.suspects.keys))
-
-    @property
-    def suspected(self) -> float:
-        """The weight of the points that may be suspected."""
-        return 0.0 if self.suspects is None else self.suspects.points.total_weight
+        return int(self.counts.sum()) + len(self.suspects.keys)
 
     @property
     def total(self) -> float:
         """The total weight of all points; raise ValueError if it is not finite."""
         total = self.weights.total()
-        if self.suspects is not None:
-            total.add_rows(self.suspects.points.weights)
+        total.add_rows(self.suspects.points.weights)
         if not np.isfinite(total.values):
             raise ValueError("weights add up to infinity; scale them down")
         return float(total.values)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether fewer points were kept than a sample needs."""
-        n_kept = 0 if self.kept is None else len(self.kept.keys)
-        return n_kept <= SAMPLE and n_kept < self.n_points
 
     def sample(self) -> WeightedPoints:
         """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory."""
         if not self.n_rows:
             raise ValueError("there are no points; at least one row is needed")
-        if not self.total or self.kept is None:
+        if not len(self.kept.keys):
             raise ValueError("all weights are zero; pass some positive weights")
         return sample_of(self.kept.points, self.kept.keys)
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the summary, without the plan: the same on every machine."""
         arrays = {"strata": self.numbers, "counts": self.counts, "weights": self.weights.parts()}
-        if self.totals is not None:
+        if len(self.totals):
             arrays["totals"] = self.totals.parts()
         for name, part in (("kept", self.kept), ("suspects", self.suspects)):
-            if part is not None:
+            if len(part.keys):
                 arrays |= {f"{name}.keys": part.keys, **arrays_of(part.points, name)}
-        if self.kept is not None and len(self.numbers) > 1:
-            short = np.int16 if len(self.numbers) <= np.iinfo(np.int16).max else np.int32
+        if len(self.numbers) > 1:
+            short = np.min_scalar_type(-len(self.numbers))  # of signed integers
             arrays["places"] = np.searchsorted(self.numbers, self.kept.strata).astype(short)
-        facts = {"rows": self.n_rows, "form": self.form, "classes": self.classes}
-        return pack({"plan": self.plan.fingerprint, **facts}, arrays)
+        facts = {"plan": self.plan.fingerprint, "rows": self.n_rows, "form": self.form}
+        return pack({**facts, "classes": self.classes}, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
-        """Read what :meth:`to_bytes` returned; raise ValueError unless it is a summary made by this plan."""
+        """Read what :meth:`to_bytes` returned; refuse anything that this plan cannot have made."""
         facts, arrays = unpack(data)
         if facts.get("plan") != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
-        try:
-            return cls._of_parts(facts, arrays, plan)
-        except (TypeError, KeyError, IndexError, OverflowError) as error:
-            raise damaged(str(error)) from error
-
-    @classmethod
-    def _of_parts(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], plan: Plan) -> Summary:
-        """Restore a summary from what its bytes contain; refuse anything that this plan cannot have made."""
-        view = plan.view
-        numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
-        n = len(numbers)
-        whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
-        require(whole and (numbers[1:] > numbers[:-1]).all() and (counts > 0).all(), "its strata")
-        weights = ExactSums.of_parts(arrays["weights"], n)
-        totals = None
-        if view.features is not None:
-            totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
-        form = facts["form"]
-        classes = np.array(facts["classes"], dtype=np.float64).ravel()[:2]
-        if len(classes):
-            _check_labels(classes, view)
-        kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
-        n_points = sum(counts.tolist()) + (0 if suspects is None else len(suspects.keys))
-        require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
-        require(isinstance(form, str) if n_rows else form is None, "its form")
-        require((kept is None) == (n == 0), "its rows")
-        if kept is not None:
-            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
-            require(places.shape == kept.keys.shape and places.dtype.kind == "i", "its strata")
-            require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
+        with decoding():
+            view = plan.view
+            numbers, counts, n_rows = arrays["strata"], arrays["counts"], facts["rows"]
+            n = len(numbers)
+            whole = numbers.dtype == counts.dtype == np.int64 and counts.shape == numbers.shape == (n,)
+            require(whole and (numbers[1:] > numbers[:-1]).all() and (counts > 0).all(), "its strata")
+            weights, totals = ExactSums.of_parts(arrays["weights"], n), ExactSums(0)
+            if view.features is not None:
+                totals = ExactSums.of_parts(arrays["totals"], view.features.n_columns)
+            form = facts["form"]
+            kept, suspects = (_read_points(arrays, name, form, view) for name in ("kept", "suspects"))
+            n_points = sum(counts.tolist()) + len(suspects.keys)
+            require(type(n_rows) is int and n_points <= n_rows < 2**63, "its number of rows")
+            places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), np.int64)
+            require((places < n).all() and (kept.keys < np.inf).all(), "its strata")
             n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
-            require(((n_kept > 0) & (n_kept <= counts)).all(), "its counts")
+            require(((n_kept <= counts) & ((n_kept > 0) | (plan.limit < np.inf))).all(), "its counts")
             require((heavy / (1 + 1e-9) <= weights.values).all(), "the weights of its strata")
             kept = kept._replace(strata=numbers[places])
-        known = tuple(classes.tolist())
-        return cls(plan, n_rows, form, known, suspects, numbers, counts, weights, totals, kept)
+            labels = tuple(map(float, facts["classes"][:2]))
+            return cls(plan, n_rows, form, labels, suspects, numbers, counts, weights, totals, kept)
 
 
-def _read_points(arrays: Mapping[str, Array], name: str, form: str, view: View) -> KeyedPoints | None:
-    """Restore points of positive weight, sorted by id, that the loss accepts; None where there are none."""
+def _read_points(arrays: Arrays, name: str, form: str, view: View) -> KeyedPoints:
+    """Restore points of positive weight, sorted by id, that the loss accepts."""
     if f"{name}.keys" not in arrays:
-        return None
+        return _NO_POINTS
     points, keys = points_of(arrays, name), arrays[f"{name}.keys"]
-    require(keys.shape == points.ids.shape and keys.dtype.kind == "f" and (keys >= 0).all(), name)
-    require((points.weights > 0).all() and (points.ids[1:] > points.ids[:-1]).all(), name)
+    require(keys.shape == points.ids.shape and keys.dtype.kind == "f", name)
+    require(((keys >= 0) & (points.weights > 0)).all() and (points.ids[1:] > points.ids[:-1]).all(), name)
     require(form_of(points) == form and not (points.y is None and view.loss.needs_labels), "its form")
     if not view.blind:
-        given_anchor(view.anchor, view.loss, points.n_columns)  # of a shape that fits
+        view.loss.check_parameters(view.anchor.theta, points.n_columns)
     if points.y is not None:
-        _check_labels(points.y, view)
-    return KeyedPoints(points, keys, np.zeros(len(keys), dtype=np.int8))
-
-
-def _check_labels(y: Array, view: View) -> None:
-    require(np.isfinite(y).all(), "its labels")
-    if view.loss.needs_labels:
-        view.loss.check_labels(y)
+        view.loss.check_labels(points.y)
+    return KeyedPoints(points, keys, np.zeros(len(keys), np.int8))
 
 
 MARGIN = 1e-6  # more than the relative rounding error of sums of weights
@@ -327,43 +301,37 @@ class Summarizer:
         self._view = view = plan.view
         self._size = view.settings.by_size.size + 1  # the next rank gives the probabilities
         # as points arrive, limits only move towards them: a point beyond cannot be kept
-        self._weight, self._floor = view.suspected * (1 + margin), view.floor
-        self._limits = np.empty(0)  # by stratum, of ranks
-        self._outer = Buffer(self._largest, self._size)
+        self._weight, self._floor = plan.suspected * (1 + margin), plan.floor
+        self._outer = Buffer(self._largest, self._size, self._release)
         self._lowest = Buffer(self._smallest, self._size)
-        self._totals = None if view.features is None else ExactSums(view.features.n_columns)
-        self._index: dict[int, int] = {}  # of each stratum's number, in the counts and weights
-        self._counts, self._weights = np.zeros(0, dtype=np.int64), ExactSums(0)
+        self._totals = ExactSums(0 if view.features is None else view.features.n_columns)
+        self._index: dict[int, int] = {}  # of each stratum's number, in its count, weight, and limit of ranks
+        self._counts, self._weights, self._limits = np.zeros(0, np.int64), ExactSums(0), np.empty(0)
         self._form: str | None = None
         self._classes: tuple[float, ...] = ()
         self.n_rows = 0
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Add some rows; errors number rows from ``before``, or from the rows added so far."""
-        with rows_from(self.n_rows if before is None else before):
-            self._add(points)
-
-    def _add(self, points: WeightedPoints) -> None:
-        """Add a batch: keep the points that may be suspected; all others are inliers."""
         view, loss = self._view, self._view.loss
-        check_points(points, loss)
-        if not len(points):
-            return
-        y = points.y
-        if view.blind:
-            refuse_nonfinite(points.X)
-            if y is not None:
-                loss.check_labels(y)
-        classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
-        self._admit(form_of(points), classes)
-        scored = view.score(points, self._suspect if self._weight else None)
-        if self._totals is not None:
-            self._totals.add(scored.totals())
+        with rows_from(self.n_rows if before is None else before):
+            check_points(points, loss)
+            if not len(points):
+                return
+            y = points.y
+            if view.blind:
+                refuse_nonfinite(points.X)
+                if y is not None:
+                    loss.check_labels(y)
+            classes = () if y is None or not loss.classifies else (float(y.min()), float(y.max()))
+            self._admit(form_of(points), classes)
+            scored = view.score(points, self._largest if self._weight else None)
+        self._totals.add(scored.totals())
         self._add_inliers(scored)
         outer = scored.suspects().rows
         if len(outer):
-            suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), dtype=np.int8))
-            self.release(self._outer.add(suspects.take(outer)))
+            suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), np.int8))
+            self._outer.add(suspects.take(outer))
         self.n_rows += len(points)
 
     def absorb(self, other: Summary) -> None:
@@ -374,46 +342,35 @@ class Summarizer:
             self._admit(other.form, other.classes)
         indices = self._count(other.numbers, other.counts)
         self._weights.absorb(other.weights, at=indices)
-        if self._totals is not None and other.totals is not None:
-            self._totals.absorb(other.totals)
-        if other.kept is not None:
-            points, ranks, numbers = other.kept
-            self._rank(points, ranks, indices[np.searchsorted(other.numbers, numbers)])
-        if other.suspects is not None:
-            self.release(self._outer.add(other.suspects))
+        self._totals.absorb(other.totals)
+        points, ranks, numbers = other.kept
+        self._rank(points, ranks, indices[np.searchsorted(other.numbers, numbers)])
+        self._outer.add(other.suspects)
         self.n_rows += other.n_rows
 
-    def release(self, former: KeyedPoints | None) -> None:
+    def _release(self, former: KeyedPoints) -> None:
         """Add former suspects to the inliers; what each contributes does not depend on the others."""
-        if former is None or not len(former.keys):
+        if not len(former.keys):
             return
         points, view = former.points, self._view
         anchored = AnchoredPoints(points, view.loss, view.anchor, former.keys)
         check_finite(anchored)
         assert isinstance(view.sampler, RankedSampler)
-        if view.features is not None and self._totals is not None:
+        if view.features is not None:
             self._totals.add_rows(view.features.columns(points) * points.weights[:, None])
         self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True))
 
     def summary(self) -> Summary:
         """Return the summary of all rows, the same in whatever order; no more may be added after it."""
-        self.release(self._outer.cut())
-        numbers = np.array(list(self._index), dtype=np.int64)
+        suspects = self._outer.cut()
+        numbers = np.array(list(self._index), np.int64)
         order = np.argsort(numbers)
         order = order[self._counts[order] > 0]
-        kept = self._lowest.kept()
-        return Summary(
-            plan=self._plan,
-            n_rows=self.n_rows,
-            form=self._form,
-            classes=self._classes,
-            suspects=self._outer.kept(),
-            numbers=numbers[order],
-            counts=self._counts[order],
-            weights=self._weights.take(order),
-            totals=self._totals,
-            kept=kept and kept._replace(strata=numbers[kept.strata]),
-        )
+        strata = numbers[order], self._counts[order], self._weights.take(order)
+        kept = self._lowest.cut()
+        kept = kept._replace(strata=numbers[kept.strata])
+        rows = self.n_rows, self._form, self._classes
+        return Summary(self._plan, *rows, suspects, *strata, self._totals, kept)
 
     def _admit(self, form: str, classes: tuple[float, ...]) -> None:
         """Raise ValueError unless rows of this form, with these labels, go together with earlier ones."""
@@ -442,21 +399,17 @@ class Summarizer:
             part.add_rows(points.weights if places is None else points.weights[places == at])
             self._weights.absorb(part, at=[index])
         if len(indices):
-            places = np.ones(len(points), dtype=np.int8) if places is None else places
+            places = np.ones(len(points), np.int8) if places is None else places
             self._rank(points, ranked.ranks, np.append(0, indices)[places])
 
     def _rank(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
         """Copy the points that may stay; an infinite rank means absence, strata are numbered from 0."""
-        keyed = KeyedPoints(points, ranks, strata)
-        rows = self._smallest(keyed)
+        rows = self._smallest(points, ranks, strata)
         if len(rows):
-            self._lowest.add(keyed.take(rows))
+            self._lowest.add(KeyedPoints(points, ranks, strata).take(rows))
 
-    def _smallest(self, keyed: KeyedPoints) -> Array:
+    def _smallest(self, points: WeightedPoints, ranks: Array, strata: Array) -> Array:
         """Find the rows of the smallest ranks of each stratum, and those that tie with the last of them."""
-        ranks, strata = keyed.keys, keyed.strata
-        n_new = len(self._index) - len(self._limits)
-        self._limits = np.append(self._limits, np.full(n_new, self._view.limit))
         limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
         rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
         if len(rows) > self._size:
@@ -467,15 +420,11 @@ class Summarizer:
             rows = rows[ranks <= self._limits[strata]]
         return rows
 
-    def _suspect(self, anchored: AnchoredPoints) -> Array:
-        return self._largest(KeyedPoints(anchored.points, anchored.losses, anchored.losses))
-
-    def _largest(self, keyed: KeyedPoints) -> Array:
+    def _largest(self, points: WeightedPoints, losses: Array, strata: Any = None) -> Array:
         """Find the rows of the largest losses that may be suspected; the others are inliers for good."""
-        points, losses, _ = keyed
         rows = np.flatnonzero((losses >= self._floor) & (points.weights > 0))
         weights = points.weights[rows]
-        heavy = float(weights.sum()) > self._weight
+        heavy = weights.sum() > self._weight
         rows = rows[largest_losses(losses[rows], points.ids[rows], weights, self._weight)]
         if heavy:
             self._floor = max(self._floor, float(losses[rows].min(initial=np.inf)))
@@ -485,8 +434,10 @@ class Summarizer:
         """Add to the counts of strata; return their indices: a new stratum gets the next one."""
         index = self._index
         indices = np.array([index.setdefault(number, len(index)) for number in numbers.tolist()], np.intp)
+        n_new = len(index) - len(self._counts)
         self._weights.grow(len(index))
-        self._counts = np.append(self._counts, np.zeros(len(index) - len(self._counts), dtype=np.int64))
+        self._counts = np.append(self._counts, np.zeros(n_new, np.int64))
+        self._limits = np.append(self._limits, np.full(n_new, self._plan.limit))
         self._counts[indices] += counts
         return indices
 
@@ -498,36 +449,21 @@ class MergedCandidates(Scored):
     def __init__(self, collected: Summary) -> None:
         whole, view = Summarizer(collected.plan, margin=0.0), collected.plan.view
         whole.absorb(collected)
-        self._collected = collected = whole.summary()
-        both = [part for part in (collected.suspects, collected.kept) if part is not None]
-        points, keys, numbers = KeyedPoints.concat(both)
-        n_inner = 0 if collected.kept is None else len(collected.kept.keys)
-        is_inner = np.arange(len(points)) >= len(points) - n_inner
+        collected = whole.summary()
+        points, keys, numbers = KeyedPoints.concat([collected.suspects, collected.kept])
+        is_inner = np.arange(len(points)) >= len(collected.suspects.keys)
         inner = AnchoredPoints(
             points.with_parts(weights=points.weights * is_inner), view.loss, view.anchor, keys
         )
-        totals = None if collected.totals is None else collected.totals.values
-        ranks = np.where(is_inner, keys, np.inf)
+        ranks, totals = np.where(is_inner, keys, np.inf), collected.totals.values
         super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)
-
-    def strata(self) -> Strata:
-        return Strata(self._collected.numbers, self._collected.counts, self._collected.weights.values)
+        self._weights = collected.weights
+        self._strata = Strata(collected.numbers, collected.counts, collected.weights.values)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        left = self._collected.weights.take(strata).total()
+        left = self._weights.take(strata).total()
         left.add_rows(self.points.weights[rows], -1)
         return float(left.values)
-
-
-def _fingerprint(plan: Plan) -> str:
-    """Compute a hash that distinguishes a plan from others."""
-    problem, view = plan.problem, plan.view
-    words = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
-    words += [view.suspected, view.floor, view.limit]
-    parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
-    for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
-        parts.append(name.encode() + state.tobytes())
-    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
 
 
 def _as_bytes(part: Any) -> bytes:

@@ -7,7 +7,7 @@ lists. Rows are references: only those that are chosen are copied.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from duramen.samplers.base import (
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
-_NOTHING = Chosen(*np.empty((4, 0), dtype=np.intp))
+_NOTHING = Chosen(*np.empty((4, 0), np.intp))
 
 
 class Candidates(Stratified, Protocol):
@@ -38,8 +38,8 @@ class Candidates(Stratified, Protocol):
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
 
-    def totals(self) -> Array | None:
-        """Sum the calibration features over all inliers; None where weights are not calibrated."""
+    def totals(self) -> Any:
+        """Sum the calibration features over all inliers, where weights are calibrated."""
 
     def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Let a sampler that does not rank points reduce the inliers: rows, and their weights."""
@@ -49,12 +49,12 @@ class Candidates(Stratified, Protocol):
 
 
 def choose(
-    candidates: Candidates, view: View, *, n_outliers: float, columns: tuple[str, ...] | None = None
+    candidates: Candidates, view: View, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Choose the coreset: share the size between both sides, draw, scale, and calibrate the weights."""
     suspects, n_inner = candidates.suspects(), int(candidates.strata().counts.sum())
-    n_outer, rule = len(suspects.rows), view.settings.plan
-    sizes = rule.sizes(candidates, view, n_outliers)
+    n_outer = len(suspects.rows)
+    sizes = view.settings.plan.sizes(n_outer, n_inner, candidates, view, n_outliers)
     outer = choose_suspects(suspects, int(min(sizes[0], n_outer)), view.seed)
     size = int(min(sizes[1], n_inner))
     inner = _choose_inliers(candidates, view, size, n_inner)
@@ -64,12 +64,12 @@ def choose(
         np.concatenate(pair)[order] for pair in zip(outer[1:], inner[1:], strict=True)
     )
     points = points.take_unchecked(order, points.weights[order])
-    totals, calibrates = candidates.totals(), view.features is not None and 0 < size < n_inner
-    if calibrates and totals is not None:
+    calibrates = view.features is not None and 0 < size < n_inner
+    if calibrates:
         mine = np.flatnonzero(groups >= 0)
         features = calibration_features(view.loss, view.anchor, size, points)  # what so few rows allow
         calibration = Calibration(features.columns(points.take(mine)), weights[mine])
-        weights[mine] = calibration.weights(totals[: features.n_columns])
+        weights[mine] = calibration.weights(candidates.totals()[: features.n_columns])
     return Coreset(
         points=points.with_parts(weights=weights),
         suspected=groups < 0,
@@ -93,8 +93,7 @@ def keep_all(
     points: WeightedPoints, settings: Settings, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Make a coreset of all points, where there is no view yet."""
-    plan = BySize(len(points), keep_suspected=False, suspects=0.0)
-    view = blind_view(replace(settings, plan=plan))
+    view = blind_view(replace(settings, plan=BySize(len(points))))
     core = choose(view.score(points), view, n_outliers=n_outliers, columns=columns)
     return replace(core, sampler="none: all points are kept")
 
@@ -111,7 +110,7 @@ class _LossBins(UniformSampler):
 
     def strata(self, anchored: AnchoredPoints) -> Array:
         with np.errstate(divide="ignore"):
-            height = np.clip(np.log2(np.asarray(anchored.losses, dtype=np.float64)), -2000, 2000)
+            height = np.clip(np.log2(anchored.losses, dtype=np.float64), -2000, 2000)
         return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
@@ -127,13 +126,13 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     """Choose the rows that represent the suspected outliers."""
     if not size:
         return _NOTHING
-    if (size, seed) not in suspects.draws:
+    if size not in suspects.draws:
         sampler, n = _LossBins(), len(suspects.ids)
         points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
         anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
         found = draw_by_rank(sampler, ranked_rows(sampler, anchored, seed), size, seed)
-        suspects.draws[size, seed] = found._replace(groups=-1 - found.groups)
-    return suspects.draws[size, seed]
+        suspects.draws[size] = found._replace(groups=-1 - found.groups)
+    return suspects.draws[size]
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:
@@ -145,4 +144,4 @@ def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int)
     bound = view.sampler.bind(view.loss, view.anchor)
     rows, weights = candidates.reduce(bound, size, np.random.default_rng(view.seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == n_inner else np.nan)
-    return Chosen(rows, weights, inclusion, np.zeros(len(rows), dtype=np.int32))
+    return Chosen(rows, weights, inclusion, np.zeros(len(rows), np.int32))

@@ -84,9 +84,8 @@ class Calibration:
         with np.errstate(over="ignore", invalid="ignore"):
             off = (totals / self.total - self.means) / self.spread
             off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
-        goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
-        goal[1:] = np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        goal = np.append(1.0, np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0))
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
         stale, last, factor = True, np.inf, None
@@ -98,7 +97,7 @@ class Calibration:
                 curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
                 factor = cho_factor(curved, overwrite_a=True, check_finite=False)
             step = -cho_solve(factor, slope, check_finite=False)
-            gain = -float(slope @ step)
+            gain = -(slope @ step)
             if not gain > _ENOUGH:
                 break
             for length in _LENGTHS:
@@ -109,15 +108,15 @@ class Calibration:
             last = gain
             tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
         calibrated = self.shares * factors
-        return np.asarray(calibrated * (self.total / calibrated.sum()))
+        return calibrated * (self.total / calibrated.sum())
 
-    def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
+    def _dual(self, tilt: Array, goal: Array) -> tuple[Any, Array, Array]:
         """Evaluate the dual, the factors that belong to it, and their derivatives."""
         score = self.design @ tilt
         inner = _RATE * score + math.log((1 - _LEAST) / (_MOST - 1))
         part = expit(inner)
-        height = float(self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner)))
-        height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
+        height = self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner))
+        height += self.ridge @ tilt**2 / 2 - goal @ tilt
         return height, _LEAST + _REACH * part, _REACH * _RATE * part * (1 - part)
 
     def residuals(self, values: Array) -> Array:
@@ -132,7 +131,7 @@ class Calibration:
         with np.errstate(over="ignore", invalid="ignore"):
             left = values - self.design @ (inverse @ (weighted.T @ values))
         own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
-        return np.asarray(left / np.maximum(1 - own, 0.1))
+        return left / np.maximum(1 - own, 0.1)
 
 
 class Estimate(NamedTuple):
@@ -162,10 +161,7 @@ class Estimate(NamedTuple):
         return Estimate(value, std_error, low, value + reach)
 
     def __repr__(self) -> str:
-        return (
-            f"Estimate: {self.value:,.6g} +- {self.std_error:,.3g}, "
-            f"95% between {self.low:,.6g} and {self.high:,.6g}"
-        )
+        return "Estimate: {:,.6g} +- {:,.3g}, 95% between {:,.6g} and {:,.6g}".format(*self)
 
 
 def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
@@ -179,17 +175,18 @@ def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Arr
     exact sum in each group.
     """
     mine = ~(inclusion >= 1)
-    if not mine.any():
+    values, weights, inclusion = values[mine], weights[mine], inclusion[mine]
+    if not len(values):
         return 0.0
-    if not np.isfinite(values[mine]).all():
+    if not np.isfinite(values).all():
         return math.nan if np.isnan(inclusion).any() else math.inf
-    size, heaviest = float(np.abs(values[mine]).max()) or 1.0, float(weights[mine].max())
-    values, weights = values[mine] / size, weights[mine] / heaviest
+    size, heaviest = float(np.abs(values).max()) or 1.0, float(weights.max())
+    values, weights = values / size, weights / heaviest
     _, group, counts = np.unique(groups[mine], return_inverse=True, return_counts=True)
     means = np.bincount(group, weights * values) / np.bincount(group, weights)
     means[counts == 1] = 0.0  # a single point has no spread to estimate its error from: its value is used
     factors = counts / np.maximum(counts - 1, 1)
-    squares = (1 - inclusion[mine]) * np.square(weights * (values - means[group])) * factors[group]
+    squares = (1 - inclusion) * np.square(weights * (values - means[group])) * factors[group]
     return math.sqrt(squares.sum()) * heaviest * size
 
 
@@ -261,7 +258,7 @@ class Coreset:
             view = read_only(np.asarray(getattr(self, name)))
             if len(view) != len(self.points):
                 raise ValueError(f"{name} has {len(view)} entries for {len(self.points)} rows")
-            object.__setattr__(self, name, view)
+            vars(self)[name] = view
 
     X = property(attrgetter("points.X"), doc="The rows.")
     y = property(attrgetter("points.y"), doc="Their labels.")
@@ -315,7 +312,7 @@ class Coreset:
         """
         _, losses, kept, objective = self._at(theta, n_outliers)
         level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
-        values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
+        values, inner = np.minimum(losses, level, dtype=np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
         error = _standard_error(values, self._sampled, self.inclusion, self.groups)
@@ -417,7 +414,7 @@ class Coreset:
     @cached_property
     def _calibration(self) -> Calibration | None:
         inner = np.flatnonzero(self.groups >= 0)
-        if not self.calibrated or self.anchor is None or not len(inner):
+        if not self.calibrated or self.anchor is None:
             return None
         features = calibration_features(self.loss, self.anchor, len(inner), self.points)
         return Calibration(features.columns(self.points.take(inner)), self._sampled[inner])

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
-    suspected = int(np.count_nonzero(core.suspected))
+    suspected, there, known = int(np.count_nonzero(core.suspected)), core._at_anchor, facts(core)
     outer = f", {suspected:,} of the rows for {core.n_suspected:,} suspected outliers" if suspected else ""
-    there = core._at_anchor
     value = "" if there is None else f"; at the anchor f_z = {interval(there, ' +- ')}"
     return (
         f"Coreset: {_size(core)}{outer}\n"
-        f"  {short_repr(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
+        f"  {known['loss']}, n_outliers {number(core.n_outliers)}, {known['sampler']}{value}"
     )
 
 
@@ -40,25 +39,21 @@ def _size(core: Any) -> str:
     return f"{shape} for {core.n_points:,} points"
 
 
-def _sampler(core: Any) -> str:
-    return f"{shorten(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
-
-
 def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
-    low, middle, high = map(number, np.quantile(core.weights, [0, 0.5, 1]))
+    spread = " / ".join(map(number, np.quantile(core.weights, [0, 0.5, 1])))
     meaning, value = "the loss at the anchor from which points are suspected", "not computed"
     if there is not None:
         bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
-        value = f"{interval(there)}{bar if math.isfinite(there.std_error) else ', error bar not known'}"
+        value = interval(there) + (bar if math.isfinite(there.std_error) else ", error bar not known")
     return {
         "loss": short_repr(core.loss),
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
         "threshold": "none" if math.isinf(core.threshold) else f"{number(core.threshold)}: {meaning}",
-        "sampler": _sampler(core),
-        "weights": f"{low} / {middle} / {high} (min / median / max), total {number(core.weights.sum())}",
+        "sampler": f"{shorten(core.sampler)}, {'' if core.calibrated else 'not '}calibrated",
+        "weights": f"{spread} (min / median / max), total {number(core.weights.sum())}",
         "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
         "f_z at the anchor": value,
     }
@@ -111,20 +106,18 @@ def feature_names(core: Any) -> list[str]:
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
-def _free_name(name: str, names: list[str]) -> str:
-    return _free_name(OURS + name, names) if name in names else name
-
-
 def frame_of(core: Any) -> Any:
     """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
     names = feature_names(core)
     index = pd.Index(np.array(core.ids), name="id")
+    make, copied = pd.DataFrame, np.array
     if sparse.issparse(core.X):
-        frame = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(core.X), index=index, columns=names)
-    else:
-        frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
+        make, copied = pd.DataFrame.sparse.from_spmatrix, sparse.csr_matrix
+    frame = make(copied(core.X), index=index, columns=names)
     for name, column in (("y", core.y), ("weight", core.weights), ("suspected", core.suspected)):
         if column is not None:
-            frame[_free_name(name, names)] = np.array(column)
+            while name in names:
+                name = OURS + name
+            frame[name] = np.array(column)
     return frame

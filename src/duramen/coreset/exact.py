@@ -65,8 +65,6 @@ class ExactSums:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactSums) and np.array_equal(self._exact(), other._exact())
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def values(self) -> Any:
         """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""
@@ -76,12 +74,12 @@ class ExactSums:
             with np.errstate(over="ignore"):
                 return self._high + self._low
         values = [_rounded(units) for units in self._exact()]
-        return values[0] if self._n is None else np.array(values, dtype=np.float64)
+        return values[0] if self._n is None else np.array(values, np.float64)
 
     def parts(self) -> Array:
         """Return floats (n, k) that add up to each sum: the same ones for equal sums."""
         floats = [_floats_of(units) or [0.0] for units in self._exact()]
-        return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), dtype=np.float64).T
+        return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), np.float64).T
 
     @classmethod
     def of_parts(cls, parts: Array, n: int) -> ExactSums:
@@ -100,7 +98,7 @@ class ExactSums:
             lost = rest != 0.0  # also NaN
         else:
             with np.errstate(over="ignore", invalid="ignore"):
-                high, error = _two_sum(self._high, row if sign > 0 else -row)
+                high, error = _two_sum(self._high, sign * row)
                 low, rest = _two_sum(self._low, error)
             lost = rest.any()
         if lost:  # the pair cannot hold it, and would hold less and less
@@ -115,16 +113,16 @@ class ExactSums:
             self.add(rows.item() if len(rows) == 1 else rows.sum(), sign)
             return
         for start in range(0, len(rows), _BLOCK):
-            block = np.asarray(rows[start : start + _BLOCK], dtype=np.float64)
-            largest = np.maximum(block.max(axis=0), -block.min(axis=0))
+            block = np.asarray(rows[start : start + _BLOCK], np.float64)
+            largest = np.abs(block).max(axis=0)
             can_split = np.max(largest, initial=0.0) < _TALL  # not NaN
             for part in _parts(block, largest) if can_split else block:
                 self.add(part, sign)
 
-    def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
-        """Add other sums to those at some positions, which are distinct; by default the leading ones."""
+    def absorb(self, other: ExactSums, at: Any = ...) -> None:
+        """Add other sums to those at some positions, which are distinct; by default to all."""
         self._units = units = self._exact()
-        units[slice(None) if at is None else at] += sign * other._exact()[: len(units)]
+        units[at] += other._exact()
         self._clear()
 
     def take(self, at: Array) -> ExactSums:
@@ -134,17 +132,17 @@ class ExactSums:
 
     def total(self) -> ExactSums:
         """Add up all the sums to a single one."""
-        return ExactSums(units=np.array([self._exact().sum()], dtype=object))
+        return ExactSums(units=np.array([self._exact().sum()], object))
 
     def grow(self, n: int) -> None:
         """Append sums of nothing, to ``n`` in all."""
-        self._units = np.append(self._exact(), np.zeros(n - len(self), dtype=object))
+        self._units = np.append(self._exact(), np.zeros(n - len(self), object))
         self._n = n
         self._clear()
 
     def _exact(self) -> Array:
         """Return the sums as integers."""
-        units = np.zeros(len(self), dtype=object) if self._units is None else self._units
+        units = np.zeros(len(self), object) if self._units is None else self._units
         for part in (self._high, self._low):
             if np.any(part):
                 units = units + _to_units(part)
@@ -163,7 +161,7 @@ def _units_of(value: float) -> int:
 
 
 def _to_units(values: Any) -> Array:
-    return np.array([_units_of(value) for value in np.atleast_1d(values).tolist()], dtype=object)
+    return np.array([_units_of(value) for value in np.atleast_1d(values).tolist()], object)
 
 
 def _split(units: int) -> tuple[list[float], int]:

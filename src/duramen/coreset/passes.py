@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from duramen.arrays import Array, weighted_quantiles
 from duramen.coreset.candidates import MergedCandidates, Plan, Summarizer, Summary
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.view import Settings, find_view, first_view, plan_of
+from duramen.coreset.view import Settings, find_view, first_view
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
@@ -45,15 +45,21 @@ def plan(
     """
     settings = Settings.of(
         loss=loss,
-        plan=plan_of(size, None, beta, 0.1, suspects),
+        size=size,
+        beta=beta,
+        suspects=suspects,
         n_outliers=n_outliers,
         sampler=sampler,
         calibrate=calibrate,
         random_state=random_state,
         anchor=anchor,
     )
-    if settings.by_size and settings.chooser is not None:
-        _check_ranked(settings.chooser)
+    if settings.by_size and not isinstance(settings.chooser, RankedSampler | None):
+        raise TypeError(
+            f"{settings.chooser!r} needs all points at once; data that is read in parts needs a sampler that "
+            "scores each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom "
+            "RankedSampler"
+        )
     return Plan(1, settings, first_view(settings), None if columns is None else tuple(columns))
 
 
@@ -89,8 +95,8 @@ def merge(a: Summary, b: Summary) -> Summary:
     Associative and commutative, and an empty summary changes nothing. All sums are
     exact, so that the bytes are the same however many are merged, in whatever order.
     """
-    for summary in (a, b):
-        _check_summary(summary)
+    _check_summary(a)
+    _check_summary(b)
     return merge_summaries(partial(Summarizer, a.plan), (a, b))
 
 
@@ -105,18 +111,18 @@ def finish(summary: Summary) -> Plan | Coreset:
     _check_summary(summary)
     plan, view = summary.plan, summary.plan.view
     if view.blind:
-        if view.limit < np.inf and summary.is_short:
-            return plan.with_view(limit=np.inf)
+        enough = min(view.settings.by_size.size + 1, summary.n_points)
+        if plan.limit < np.inf and len(summary.kept.keys) < enough:
+            return replace(plan, limit=np.inf)
         return _plan_second_pass(summary)
     first, now = plan.expected, (summary.n_rows, summary.n_points)
-    if first is not None and first != now:
-        raise ValueError(
-            f"the first pass had {first[0]:,} rows, {first[1]:,} of positive weight, and pass "
-            f"{plan.number} had {now[0]:,} and {now[1]:,}; every pass must read the same points"
-        )
+    if first not in (None, now):
+        text = "the first pass had {:,} rows, {:,} of positive weight, and pass {} had {:,} and {:,}"
+        raise ValueError(f"{text.format(*first, plan.number, *now)}; every pass must read the same points")
     z = outlier_weight(plan.problem.n_outliers, summary.total)
-    if view.floor > -np.inf and summary.suspected < view.suspected:  # the floor was too high to decide
-        return replace(plan, number=plan.number + 1).with_view(floor=-np.inf)
+    found = summary.suspects.points.total_weight
+    if plan.floor > -np.inf and found < plan.suspected:  # the floor was too high to decide
+        return replace(plan, number=plan.number + 1, floor=-np.inf)
     return choose(MergedCandidates(summary), view, n_outliers=z, columns=plan.columns)
 
 
@@ -133,10 +139,13 @@ class Reducer(Protocol):
         """Return the result so far: small, and picklable."""
 
 
+Make: TypeAlias = Callable[[], Reducer]
+
+
 class Source(Protocol):
     """Rows that can be read as often as needed, in batches, by one reducer or by many that are merged."""
 
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+    def reduce(self, make: Make, stage: str) -> Any:
         """Make one pass, and return the summary of all rows; ``stage`` names the pass."""
 
 
@@ -148,18 +157,16 @@ class ScanSource:
         self.names, self.classes = data.names, data.classes
 
     @one_blas_thread()
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+    def reduce(self, make: Make, stage: str) -> Any:
         """Make one pass over the scan."""
         self._n_passes += 1
-        reducers = self._data.passed(make, _add_batch, self._n_passes)
+        reducers = self._data.passed(
+            make, lambda reducer, first, points: reducer.add(points, before=first), self._n_passes
+        )
         return merge_summaries(make, [reducer.summary() for reducer in reducers])
 
 
-def _add_batch(reducer: Reducer, first: int, points: WeightedPoints) -> None:
-    reducer.add(points, before=first)
-
-
-def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> Any:
+def merge_summaries(make: Make, summaries: Sequence[Any]) -> Any:
     """Merge the summaries of reducers that ``make`` made."""
     if len(summaries) == 1:
         return summaries[0]
@@ -172,7 +179,7 @@ def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> An
 def run_passes(source: Source, step: Plan | Coreset) -> Coreset:
     """Make the passes that are left, from a plan to the coreset."""
     while isinstance(step, Plan):
-        step = finish(source.reduce(partial(Summarizer, step), _PASSES[min(step.number, len(_PASSES)) - 1]))
+        step = finish(source.reduce(partial(Summarizer, step), _PASSES[step.number - 1]))
     return step
 
 
@@ -191,11 +198,9 @@ def _plan_second_pass(first: Summary) -> Plan:
     problem, sample, total = first.plan.problem, first.sample(), first.total
     z = outlier_weight(problem.n_outliers, total)
     view = find_view(problem, sample, z, total, first.n_points)
-    _check_ranked(view.sampler)
     suspected = problem.by_size.suspected_of(z, total)
     floor = _floor(view.anchored(sample)[0].losses, sample, suspected / total)
-    view = replace(view, suspected=suspected, floor=floor)
-    return Plan(2, problem, view, first.plan.columns, (first.n_rows, first.n_points))
+    return Plan(2, problem, view, first.plan.columns, (first.n_rows, first.n_points), suspected, floor)
 
 
 def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
@@ -203,18 +208,9 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
 
     Its rank among the largest is six standard deviations beyond what is expected.
     """
-    effective = 1 / float(np.square(sample.weights / sample.total_weight).sum())
+    effective = 1 / np.square(sample.weights / sample.total_weight).sum()
     share = share + 6 * (share / effective) ** 0.5 + 40 / effective
     if not share < 0.5:
         return -np.inf
     floor = float(weighted_quantiles(losses, sample.weights, [1 - share])[0])
     return floor if np.isfinite(floor) else -np.inf
-
-
-def _check_ranked(sampler: Sampler) -> None:
-    """Raise TypeError unless a sampler scores each point by itself."""
-    if not isinstance(sampler, RankedSampler):
-        raise TypeError(
-            f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
-            "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
-        )

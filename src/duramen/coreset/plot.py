@@ -44,10 +44,10 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
     share = weights / weights.sum()
     middle = share @ rows
     spread = (rows - middle) * np.sqrt(share)[:, None]
-    spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
+    spread /= np.abs(spread).max(initial=0.0) or 1.0
     spread = np.vstack([spread, np.zeros_like(spread[:1])])  # two rows at least
     _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
-    variance = float(np.square(spread).sum()) or 1.0
+    variance = np.square(spread).sum() or 1.0
     return Plane(middle, rights.T, np.square(lengths) / variance)
 
 
@@ -68,7 +68,8 @@ class Scene:
 
     shown: Array  # the numbers of the rows
     suspected: Array
-    places: Array  # of shape (n, 2)
+    beyond: Array  # whether each row lies beyond the frame: it is drawn on its edge
+    places: Array  # inside the frame or on its edge, of shape (n, 2)
     low: Array  # a corner of the frame
     high: Array  # the opposite one
     areas: Array  # in proportion to weight, within limits
@@ -76,14 +77,9 @@ class Scene:
     centres: Array  # of the anchor, inside the frame
     axes: tuple[str, str]  # the labels of the two axes
 
-    @property
-    def beyond(self) -> Array:
-        """Whether each row lies beyond the frame: it is drawn on its edge."""
-        return np.any((self.places < self.low) | (self.places > self.high), axis=1)
-
     def shares(self, places: Array) -> Array:
         """Compute where places are in the frame, from 0 to 1 along each axis."""
-        return (np.clip(places, self.low, self.high) - self.low) / (self.high - self.low)
+        return (places - self.low) / (self.high - self.low)
 
 
 def scene_of(
@@ -118,14 +114,15 @@ def scene_of(
         places, centres = ((some - plane.middle) @ plane.directions for some in (rows, centres))
         first, second = (f"{share:.0%} of variance" for share in plane.shares)
         axes = f"first principal direction ({first})", f"second ({second})"
-    low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
+    low, high = _frame(places, usual, weights)
     groups = [(~suspected, "not suspected" if suspected.any() else "rows")]
     if classes is not None:
         labels = core.y[shown]
         groups = [(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
     areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
-    centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
-    return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
+    beyond, centres_beyond = (np.any((some < low) | (some > high), axis=1) for some in (places, centres))
+    places, centres = np.clip(places, low, high), centres[~centres_beyond]
+    return Scene(shown, suspected, beyond, places, low, high, areas, groups, centres, axes)
 
 
 def few_labels(core: Any) -> list[float] | None:
@@ -135,12 +132,14 @@ def few_labels(core: Any) -> list[float] | None:
     return found.tolist() if few else None
 
 
-def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
-    """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
-    low, high = weighted_quantiles(values[usual], weights[usual], (_TAIL, 1 - _TAIL)).tolist()
+def _frame(places: Array, usual: Array, weights: Array) -> tuple[Array, Array]:
+    """Choose the corners of the frame: nearly all the usual weight, and what lies not far beyond."""
+    tails = [weighted_quantiles(column, weights[usual], (_TAIL, 1 - _TAIL)) for column in places[usual].T]
+    low, high = np.transpose(tails)
     reach = _BEYOND * (high - low)
-    low, high = max(values.min(), low - reach), min(values.max(), high + reach)
-    return (low, high) if high > low else (low - 1.0, high + 1.0)
+    low, high = np.maximum(places.min(axis=0), low - reach), np.minimum(places.max(axis=0), high + reach)
+    flat = high <= low
+    return low - flat, high + flat
 
 
 def usual_rows(suspected: Array) -> Array:
@@ -161,18 +160,18 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
             continue
         label = f"{name} ({np.count_nonzero(rows):,})"
         for shape, some in ((marker, rows & ~scene.beyond), ("s", rows & scene.beyond)):
-            places = np.clip(scene.places[some], scene.low, scene.high)
             areas = np.maximum(scene.areas[some], _LEAST_AREA[shape])  # a smaller cross is just a dot
-            look = {"color": colour, "marker": shape, "linewidths": 1.1 if shape == "x" else 0.0}
-            axes.scatter(*places.T, s=areas, alpha=0.6, label=label, **look)
+            width = 1.1 if shape == "x" else 0.0
+            axes.scatter(
+                *scene.places[some].T, areas, colour, marker=shape, alpha=0.6, linewidths=width, label=label
+            )
             label = "_beyond"  # not in the legend
     if scene.beyond.any():
         label = f"beyond the frame ({np.count_nonzero(scene.beyond):,})"
-        axes.scatter([], [], marker="s", color="#7f7f7f", label=label)
+        axes.scatter([], [], None, "#7f7f7f", marker="s", label=label)
     if len(scene.centres):
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
-        axes.scatter(*scene.centres.T, s=150, label=name, **look)
+        axes.scatter(*scene.centres.T, 150, "black", marker="*", edgecolors="white", zorder=3, label=name)
     margin = 0.04 * (scene.high - scene.low)
     xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
     drawn = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +24,8 @@ from duramen.losses import Loss
 from duramen.losses.base import Anchor, check_loss
 from duramen.losses.bregman import Divergence, divergence_of
 from duramen.points import WeightedPoints
+
+Json: TypeAlias = dict[str, Any]  # names and values of JSON types
 
 FORMAT = 1
 _KEY = b"duramen"
@@ -53,12 +55,12 @@ _SCALARS = {  # the fields beside rows, loss and anchor, with their types
 }
 
 
-def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> dict[str, Any]:
+def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> Json:
     """Return a loss or a sampler in JSON types: a built-in one completely, of a custom one only its repr."""
     name = type(thing).__name__
     if built_in.get(name) is type(thing):
         with suppress(ValueError):
-            names = [one.name for one in fields(thing)]  # type: ignore[arg-type]
+            names = (one.name for one in fields(thing))  # type: ignore[arg-type]
             return {"class": name, "fields": {key: _field_state(getattr(thing, key)) for key in names}}
     return {"class": None, "repr": short_repr(thing)}
 
@@ -72,9 +74,7 @@ def _field_state(value: Any) -> Any:
     return value.name
 
 
-def loss_of(
-    state: dict[str, Any], given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)"
-) -> Loss:
+def loss_of(state: Json, given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)") -> Loss:
     """Restore a loss from its state, or return the one given if it is a custom loss."""
     name = state["class"]
     if name is None:
@@ -88,10 +88,10 @@ def loss_of(
     saved = _BUILT_IN[name](**state["fields"])
     if given not in (None, saved):
         raise MismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
-    return saved if given is None else given
+    return saved
 
 
-def anchor_state(anchor: Anchor) -> dict[str, Any]:
+def anchor_state(anchor: Anchor) -> Json:
     """Return an anchor in JSON types, with all that was frozen in it."""
     return {
         "theta": _array_state(anchor.theta),
@@ -101,30 +101,29 @@ def anchor_state(anchor: Anchor) -> dict[str, Any]:
     }
 
 
-def anchor_of(state: dict[str, Any] | None) -> Anchor | None:
+def anchor_of(state: Json | None) -> Anchor | None:
     """Restore an anchor from its state."""
     if state is None:
         return None
     frozen = {name: _array(part) for name, part in state["frozen"].items()}
-    ids = np.array(state["ids"], dtype=np.int64)
+    ids = np.array(state["ids"], np.int64)
     return Anchor(_array(state["theta"]), float(state["radius"]), ids, frozen)
 
 
-def _array_state(array: Array) -> dict[str, Any]:
+def _array_state(array: Array) -> Json:
     return {"shape": list(array.shape), "values": array.ravel().tolist()}
 
 
-def _array(state: dict[str, Any]) -> Array:
-    return np.array(state["values"], dtype=np.float64).reshape(state["shape"])
+def _array(state: Json) -> Array:
+    return np.array(state["values"], np.float64).reshape(state["shape"])
 
 
-def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
+def write(core: Any, path: Any, metadata: Json | None) -> None:
     """Save a coreset; an existing file is replaced only when all is written."""
     pa = needed("pyarrow", "Coreset.save", "frames")
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
     X, is_sparse = core.X, sparse.issparse(core.X)
-    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
-    beside = {name: part for name, part in found.items() if part is not None}
+    beside = {name: part for name, field in _COLUMNS.items() if (part := getattr(core, field)) is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
         scalars["threshold"] = str(core.threshold)
@@ -139,17 +138,17 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": state_of(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": core.columns and [*map(str, core.columns)],
+        "columns": core.columns,
         "metadata": json_types(metadata, "this metadata"),
         **scalars,
     }
     state["crc32"] = _checksum(state, X, beside)
     if is_sparse:
         starts = pa.array(X.indptr.astype(np.int64))
-        lists = {OURS + "features": pa.array(X.indices), OURS + "values": pa.array(X.data)}
-        columns = {name: pa.LargeListArray.from_arrays(starts, part) for name, part in lists.items()}
+        lists = ("features", X.indices), ("values", X.data)
+        columns = {OURS + name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists}
     else:
-        columns = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
+        columns = dict(zip(state["features"], map(pa.array, X.T), strict=True))
     for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
         wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
         columns[OURS + name] = pa.array(part.astype(wide))
@@ -160,7 +159,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
-def _checksum(state: dict[str, Any], X: Rows, beside: dict[str, Array]) -> int:
+def _checksum(state: Json, X: Rows, beside: dict[str, Array]) -> int:
     rows = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
     return checksum(state, [*rows, *beside.values()])
 
@@ -183,7 +182,7 @@ def file_names(names: list[str]) -> list[str]:
     return list(found)
 
 
-def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
+def read(path: str | os.PathLike[str], loss: Loss | None) -> Json:
     """Read the fields of a coreset that :func:`write` wrote."""
     if loss is not None:
         check_loss(loss)
@@ -214,7 +213,7 @@ def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
         return _restore(table, state, loss)
 
 
-def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
+def _restore(table: Any, state: Json, loss: Loss | None) -> Json:
     types = state["types"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
@@ -232,12 +231,13 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
-    shape = known.parameter_shape(points.n_columns)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise MismatchError(
-            f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
-            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
-        )
+    if anchor is not None:
+        try:
+            known.check_parameters(anchor.theta, points.n_columns, "the anchor's theta")
+        except ValueError as error:
+            raise MismatchError(
+                f"does not fit: {error}; pass the loss that the coreset was made with"
+            ) from None
     return {
         "points": points,
         **found,
@@ -249,7 +249,7 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
     }
 
 
-def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
+def _sparse_rows(table: Any, state: Json) -> Rows:
     indices = _numbers(table, OURS + "features", state["index_type"])
     data = _numbers(table, OURS + "values", state["types"]["X"])
     starts = np.asarray(table[OURS + "features"].chunk(0).offsets).astype(state["index_type"])
@@ -270,7 +270,7 @@ def _numbers(table: Any, name: str, dtype: Any) -> Array:
         return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 
-def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
+def _metadata_of_0_1(table: Any) -> Json | None:
     """Read the metadata that the command line of version 0.1 wrote, with their own checksum."""
     text = table.schema.metadata.get(_KEY_0_1)
     if text is None:

@@ -1,10 +1,9 @@
-"""The rules by which a coreset has the sizes of the paper's theorems; and what any such rule decides."""
+"""The rules by which a coreset has the sizes of the paper's theorems."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,44 +11,27 @@ import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array
-from duramen.losses.base import Ball, Loss, MissingPropertyError
+from duramen.losses.base import Ball, MissingPropertyError
 from duramen.samplers.base import AnchoredPoints, LayeredSampler, RankedSampler, Sampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 
 
-class SizeRule(ABC):
-    """How much weight to suspect, and how many rows to choose on each side."""
-
-    calibrates = False
-    """Whether weights may be calibrated: theorems are about weights as sampled."""
-    uniform = False
-    """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
-
-    @abstractmethod
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
-
-    @abstractmethod
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        """Choose how many rows represent the suspected points and the others, if there are as many."""
-
-
 @final
 @dataclass(frozen=True)
-class ByTheorem(SizeRule):
+class ByTheorem:
     """The sizes of Theorem 2, with the sampler's own theorem for the inliers.
 
     Without epsilon, that of Theorem 1: a uniform sample of all points, for any loss.
     """
 
-    epsilon: float | None
-    beta: float
     eta: float
+    epsilon: float | None = None
+    beta: float = 0.0
 
     @property
-    def uniform(self) -> bool:  # type: ignore[override]
-        """Whether there is no epsilon."""
+    def uniform(self) -> bool:
+        """Whether all points are sampled uniformly, with no anchor: Theorem 1."""
         return self.epsilon is None
 
     @property
@@ -57,8 +39,11 @@ class ByTheorem(SizeRule):
         """The failure probability of one side."""
         return self.eta / 2 if self.beta else self.eta
 
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
+    def suspected_of(self, z: float, total: float, anchored: AnchoredPoints) -> float:
+        """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball.
+
+        It may exceed the total weight.
+        """
         if self.epsilon is None and not (z > 0 and self.beta > 0):
             raise ValueError(
                 f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
@@ -68,32 +53,26 @@ class ByTheorem(SizeRule):
             return 0.0
         points = anchored.points
         deviation = anchored.loss.deviation(anchored.anchor.ball, points.X, points.y)
-        total = points.total_weight
         least = trimmed_sum(_least(anchored, deviation), points.weights, min((1 + self.beta) * z, total))
         epsilon0 = theory.epsilon0(
             self.epsilon,
             lowest_objective=least,
             n_points=total,
             n_outliers=z,
-            deviation=float(deviation[points.weights > 0].max()),
+            deviation=deviation[points.weights > 0].max(),
         )
         return theory.n_suspected(z, epsilon0)
 
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        inner, suspects = candidates.inner, candidates.suspects()
-        points, n_outer, n_inner = inner.points, len(suspects.rows), int(candidates.strata().counts.sum())
-        outer, size = float(n_outer), 0.0
+    def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        inner, outer, size = candidates.inner, float(n_outer), 0.0
+        total = inner.points.total_weight
         if self.epsilon is None:
-            dimension = _vc_dimension(inner.loss, points.n_columns)
-            size = theory.uniform_size(
-                self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
-            )
-        elif points.total_weight:
+            size = theory.delta_sample_size(self.beta * (z / total), _vc_dimension(inner), self.eta)
+        elif total:
             size = self._inner_size(inner, view.sampler, self.epsilon / 4)
         if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
-            delta = self.beta * z / float(suspects.weights.sum())
-            dimension = _vc_dimension(inner.loss, points.n_columns)
-            outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
+            delta = self.beta * z / candidates.suspects().weights.sum()
+            outer = min(outer, theory.delta_sample_size(delta, _vc_dimension(inner), self.failure))
         if outer >= n_outer and size >= n_inner:
             required = f"{outer + size:,.0f}" if np.isfinite(outer + size) else "infinitely many"
             warnings.warn(
@@ -120,8 +99,6 @@ class ByTheorem(SizeRule):
             n = points.total_weight / unit
             return theory.layered_size(n, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds)
         spread = _spread(inner, sampler)
-        if not np.isfinite(spread):
-            return math.inf
         bounds["n_points"] = points.total_weight
         size = theory.importance_size(
             spread, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds
@@ -132,8 +109,9 @@ class ByTheorem(SizeRule):
         return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
 
 
-def _vc_dimension(loss: Loss, n_columns: int) -> float:
-    dimension = theory.vc_dimension(loss, n_columns)
+def _vc_dimension(inner: AnchoredPoints) -> float:
+    loss = inner.loss
+    dimension = theory.vc_dimension(loss, inner.points.n_columns)
     if dimension is None:
         raise MissingPropertyError(
             f"{loss!r} has no known VC dimension, which beta needs; define "
@@ -158,13 +136,13 @@ def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
     points, ball = inner.points, inner.anchor.ball
     live = points.weights > 0
     deviation = inner.loss.deviation(ball, points.X, points.y)
-    lowest = float(points.weights[live] @ _least(inner, deviation)[live])
+    lowest = float(points.weights @ _least(inner, deviation))
     slopes = inner.loss.lipschitz(points.X, points.y)
     steps = math.inf if slopes is None else float(slopes[live].max()) * ball.radius
     if inner.loss.convex:
         twice = inner.loss.deviation(Ball(ball.theta, 2 * ball.radius), points.X, points.y)
-        steps = min(steps, float((deviation + twice)[live].max()))
-    return {"lowest_objective": lowest if math.isfinite(steps) else 0.0, "deviation": min(steps, 1e300)}
+        steps = min(steps, (deviation + twice)[live].max())
+    return {"lowest_objective": lowest, "deviation": steps}
 
 
 def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
@@ -172,8 +150,6 @@ def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
     points = inner.points
     live = points.weights > 0
     sensitivities = SensitivitySampler().sensitivities(points, inner.loss, inner.anchor)[live]
-    if not np.isfinite(sensitivities).all():
-        return math.inf
     needed = np.maximum(sensitivities, 1 / points.total_weight) * points.weights[live]
     shares = sampler.scores(inner)[live] * points.weights[live]
     return max(float((needed / shares).max() * shares.sum()), 1.0)

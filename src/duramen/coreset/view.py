@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from duramen import theory
 from duramen.arrays import Array, Rows, check_count, check_flag, generator, is_number, scratch_rows
-from duramen.coreset.theorems import ByTheorem, SizeRule
+from duramen.coreset.theorems import ByTheorem
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
@@ -52,74 +53,36 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 @final
 @dataclass(frozen=True)
-class BySize(SizeRule):
+class BySize:
     """A total number of rows."""
 
     size: int
-    keep_suspected: bool
-    suspects: float
+    keep_suspected: bool = False
+    suspects: float = 0.0
 
-    calibrates = True
+    uniform = False
 
-    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
-        return self.suspected_of(z, anchored.points.total_weight)
-
-    def suspected_of(self, z: float, total: float) -> float:
-        """Choose how much of a total weight to suspect."""
+    def suspected_of(self, z: float, total: float, anchored: Any = None) -> float:
+        """Choose how much of a total weight to suspect, the paper's z-tilde."""
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
-    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        return self.shares(len(candidates.suspects().rows), int(candidates.strata().counts.sum()))
-
-    def shares(self, n_outer: int, n_inner: int) -> tuple[int, int]:
-        """Share the size out between the suspected and the others."""
+    def sizes(self, n_outer: int, n_inner: int, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        """Choose how many rows represent the suspected points and the others, if there are as many."""
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
-        one = int(n_inner > 0)
-        least = (n_outer if self.keep_suspected else int(n_outer > 0)) + one
-        if self.size < least:
+        needed, one = n_outer if self.keep_suspected else min(n_outer, 1), min(n_inner, 1)
+        if self.size < needed + one:
             raise ValueError(
                 f"size={self.size} is too small for {n_outer:,} suspected outliers (all of them with beta=0) "
-                f"and a row for the other points; take size={least} or more, or suspects=0"
+                f"and a row for the other points; take size={needed + one} or more, or suspects=0"
             )
-        outer = n_outer if self.keep_suspected else min(n_outer, max(round(_SHARE * self.size), 1))
-        outer = min(max(outer, self.size - n_inner), self.size - one)
+        outer = max(needed, min(n_outer, round(_SHARE * self.size)), self.size - n_inner)
+        outer = min(outer, self.size - one)
         return outer, self.size - outer
 
 
-def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
-    """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
-    is_auto = isinstance(suspects, str) and suspects == "auto"
-    if size is None:
-        together = is_auto and (epsilon is not None or beta is not None)
-    else:
-        together = epsilon is None and not beta
-    if not together:
-        raise TypeError(
-            f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; pass "
-            "size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or beta alone"
-        )
-    _check_range("eta", eta, above_zero=True)
-    if beta is not None:
-        _check_range("beta", beta)
-    if epsilon is not None:
-        _check_range("epsilon", epsilon, above_zero=True)
-    if size is None:
-        return ByTheorem(epsilon, float(beta or 0.0), float(eta))
-    check_count("size", size)
-    if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
-        raise ValueError(
-            f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
-            "0 suspects none"
-        )
-    return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
-
-
-def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
-    if not (is_number(value) and 0 <= value < 1) or (above_zero and value == 0):
-        raise ValueError(
-            f"{name}={value!r} must be a number {'above' if above_zero else 'from'} 0 and below 1"
-        )
+SizeRule: TypeAlias = BySize | ByTheorem
+"""How much weight to suspect, and how many rows to choose on each side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,15 +105,46 @@ class Settings:
     height: int | None = None
 
     @classmethod
-    def of(cls, *, random_state: Any, anchor: Any, calibrate: Any, **asked: Any) -> Settings:
+    def of(
+        cls,
+        *,
+        size: Any,
+        suspects: Any,
+        random_state: Any,
+        anchor: Any,
+        calibrate: Any,
+        epsilon: Any = None,
+        beta: Any = None,
+        eta: Any = 0.1,
+        **asked: Any,
+    ) -> Settings:
         """Check the settings, before there are points; raise TypeError or ValueError if one is wrong."""
+        is_auto = isinstance(suspects, str) and suspects == "auto"
+        given = {name: value for name, value in (("beta", beta), ("epsilon", epsilon)) if value is not None}
+        together = given and is_auto if size is None else epsilon is None and not beta
+        if not together:
+            raise TypeError(
+                f"size={size}, epsilon={epsilon}, beta={beta} and suspects={suspects!r} do not go together; "
+                "pass size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or "
+                "beta alone"
+            )
+        known = {name: theory._check(name, value) for name, value in {"eta": eta, **given}.items()}
+        suspects = _SUSPECTS if is_auto else suspects
+        if not (is_number(suspects) and 0 <= suspects < math.inf):
+            raise ValueError(
+                f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
+                "0 suspects none"
+            )
+        plan: SizeRule = ByTheorem(**known)
+        if size is not None:
+            plan = BySize(check_count("size", size), beta is not None, float(suspects))
         seed, calibrate = int(generator(random_state).integers(2**63)), check_flag("calibrate", calibrate)
-        settings = cls(seed=seed, given=anchor, calibrate=calibrate, **asked)
+        settings = cls(plan=plan, seed=seed, given=anchor, calibrate=calibrate, **asked)
         check_loss(settings.loss)
         checked_outliers(settings.n_outliers)
         if anchor is not None:
             as_anchor(anchor)
-        settings.check_radius()
+        settings.check_sampler()
         return settings
 
     @property
@@ -163,25 +157,24 @@ class Settings:
     @property
     def chooser(self) -> Sampler | None:
         """The requested sampler; None for "auto", which depends on the anchor."""
-        chosen: Any = self.sampler
-        if isinstance(chosen, str) and chosen in SAMPLERS:
-            chosen = SAMPLERS[chosen]()
-        is_auto = isinstance(chosen, str) and chosen == "auto"
-        if not (is_auto or isinstance(chosen, Sampler)):
+        names, chosen = ["auto", *SAMPLERS], self.sampler
+        if isinstance(chosen, str) and chosen in names:
+            found = None if chosen == "auto" else SAMPLERS[chosen]()
+        elif isinstance(chosen, Sampler):
+            found = chosen.sampler if isinstance(chosen, Bound) else chosen
+        else:
             wrong = ValueError if isinstance(chosen, str) else TypeError
             raise wrong(
-                f"sampler={chosen!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler, "
+                f"sampler={chosen!r} is not known; use one of {names}, or pass a Sampler, "
                 "such as dm.UniformSampler()"
             )
-        if self.plan.uniform:
-            if not (is_auto or isinstance(chosen, UniformSampler)):
-                raise TypeError(
-                    f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
-                )
-            return UniformSampler()
-        if is_auto:
-            return None
-        return chosen.sampler if isinstance(chosen, Bound) else chosen
+        if not self.plan.uniform:
+            return found
+        if not isinstance(found, UniformSampler | None):
+            raise TypeError(
+                f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
+            )
+        return UniformSampler()
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler for an anchor, by what a coreset keeps: its anchor leads to the same sampler."""
@@ -192,13 +185,13 @@ class Settings:
         name = self.loss.default_sampler(anchor.radius > 0, few)
         return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
 
-    def check_radius(self) -> None:
-        """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
-        is_bare = self.given is not None and not isinstance(self.given, Ball)
+    def check_sampler(self) -> None:
+        """Raise an error, with advice, if the sampler is unknown, or needs a radius that the anchor lacks."""
+        chooser, is_bare = self.chooser, self.given is not None and not isinstance(self.given, Ball)
         by_theorem = isinstance(self.plan, ByTheorem) and not self.plan.uniform
-        if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
+        if is_bare and (by_theorem or isinstance(chooser, SensitivitySampler)):
             raise ValueError(
-                f"{'epsilon' if by_theorem else repr(self.chooser)} needs to know how far from the anchor a "
+                f"{'epsilon' if by_theorem else repr(chooser)} needs to know how far from the anchor a "
                 "solution may be; pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
             )
 
@@ -207,8 +200,7 @@ def as_anchor(given: Any) -> Anchor:
     """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
     if isinstance(given, Anchor):
         return given
-    radius = given.radius if isinstance(given, Ball) else 0.0
-    return Anchor(getattr(given, "theta", given), radius)
+    return Anchor(getattr(given, "theta", given), given.radius if isinstance(given, Ball) else 0.0)
 
 
 @dataclass(frozen=True)
@@ -216,33 +208,32 @@ class CalibrationFeatures:
     """The features of a point that weights are calibrated to: its loss, centre and gradient at the anchor."""
 
     loss: Loss
-    anchor: Anchor
+    theta: Array
     gradient: bool
     centres: int
 
     @property
     def n_columns(self) -> int:
         """The number of features."""
-        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
+        return 1 + self.centres + self.gradient * self.theta.size
 
-    def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
+    def totals(self, points: WeightedPoints, losses: Array, cache: Any) -> Array:
         """Sum weight times feature over all points: (q,)."""
-        totals = np.zeros(self.n_columns)
-        totals[0] = kept_sum(losses, weights)
+        weights = points.weights
+        parts: list[Any] = [[kept_sum(losses, weights)]]
         if self.centres:
-            nearest = self._nearest(points.X) if cache is None else cache
-            totals[1 : 1 + self.centres] = np.bincount(nearest, weights, minlength=self.centres)
+            parts.append(np.bincount(cache, weights, minlength=self.centres))
         if self.gradient:
-            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, cache=cache)
-            totals[1 + self.centres :] = gradient.ravel()
-        return totals
+            gradient = self.loss.gradient_sum(self.theta, points.X, points.y, weights, cache=cache)
+            parts.append(gradient.ravel())
+        return np.concatenate(parts)
 
     def columns(self, points: WeightedPoints) -> Array:
         """Compute the features of a few points: (m, q)."""
-        losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
+        losses, cache = self.loss.values_and_cache(self.theta, points.X, points.y)
         return self.columns_of(points.X, points.y, losses, cache)
 
-    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
+    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Any) -> Array:
         """Compute the features of rows whose losses and cache at the anchor are known: (m, q).
 
         Those of a row have the same bits whichever other rows are present.
@@ -250,13 +241,10 @@ class CalibrationFeatures:
         columns = np.zeros((X.shape[0], self.n_columns))
         columns[:, 0] = losses
         if self.centres:
-            columns[np.arange(len(columns)), 1 + (self._nearest(X) if cache is None else cache)] = 1.0
+            columns[np.arange(len(columns)), 1 + cache] = 1.0
         if self.gradient:
-            self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
+            self.loss.put_gradients(columns[:, self.centres + 1 :], self.theta, X, y, cache)
         return columns
-
-    def _nearest(self, X: Rows) -> Any:
-        return self.loss.values_and_cache(self.anchor.theta, X)[1]
 
 
 def calibration_features(
@@ -266,36 +254,30 @@ def calibration_features(
 
     The loss always; the gradient and the counts of centres, the counts alone, or neither.
     """
-    k = loss.n_centres if loss.has_centres else 1
-    for gradient in (_has_gradients(loss, anchor, points), False):
-        features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
-        if features.n_columns * _ROWS_PER_COLUMN <= size:
-            return features
-    return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
-
-
-def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
-    """Return whether one point has a gradient: a custom divergence may lack what it needs."""
-    one = points.take(slice(0, 1))
-    try:
+    one, k = points.take(slice(0, 1)), loss.n_centres if loss.has_centres else 1
+    found = CalibrationFeatures(loss, anchor.theta, gradient=False, centres=0)
+    more = [replace(found, centres=k if k > 1 else 0)]
+    with suppress(MissingPropertyError):  # a custom divergence may lack what a gradient needs
         loss.gradients(anchor.theta, one.X, one.y)
-    except MissingPropertyError:
-        return False
-    return True
+        more.append(replace(more[0], gradient=True))
+    for features in more:
+        if features.n_columns * _ROWS_PER_COLUMN <= size:
+            found = features
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
 
-    ``draws`` are those made from them, by size and seed: a changing table keeps suspects until one changes.
+    ``draws`` are those made from them, by size: a changing table keeps suspects until one changes.
     """
 
     rows: Array
     ids: Array
     losses: Array
     weights: Array
-    draws: dict[tuple[int, int], Any] = field(default_factory=dict)
+    draws: dict[int, Any] = field(default_factory=dict)
 
 
 class Scored(RankedRows):
@@ -345,12 +327,6 @@ class View:
     sampler : Sampler
     features : CalibrationFeatures or None
         What the weights are calibrated to.
-    suspected : float
-        The weight to suspect of all data, where it is collected in passes.
-    floor : float
-        A loss below which no point is suspected; minus infinity where it is not known.
-    limit : float
-        A rank that no point of the first pass's sample exceeds, almost certainly.
     blind : bool
         Whether there is no anchor: points are ranked without losses.
     """
@@ -359,9 +335,6 @@ class View:
     anchor: Anchor
     sampler: Sampler
     features: CalibrationFeatures | None
-    suspected: float = 0.0
-    floor: float = -np.inf
-    limit: float = np.inf
     blind: bool = False
 
     @property
@@ -385,15 +358,13 @@ class View:
             losses = loss.values(theta, points.X, points.y)
         return AnchoredPoints(points, loss, self.anchor, _checked_losses(losses, loss, points)), cache
 
-    def score(
-        self, points: WeightedPoints, suspect: Callable[[AnchoredPoints], Array] | None = None
-    ) -> Scored:
+    def score(self, points: WeightedPoints, suspect: Callable[..., Array] | None = None) -> Scored:
         """Compute the loss of every point, and rank, stratum and totals of those that are not suspected.
 
-        ``suspect`` returns the positions of the points to suspect, from their losses.
+        ``suspect`` returns the positions of the points to suspect, from the points and their losses.
         """
         inner, cache = self.anchored(points)
-        outer = np.empty(0, dtype=np.intp) if suspect is None else suspect(inner)
+        outer = np.empty(0, np.intp) if suspect is None else suspect(points, inner.losses)
         if len(outer):
             weights = np.array(points.weights)
             weights[outer] = 0.0
@@ -425,11 +396,10 @@ def rank_points(
         part = anchored.take(chunk)
         ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
-            strata[chunk] = np.asarray(sampler.strata(part))
+            strata[chunk] = sampler.strata(part)
         if features is None:
             return (0.0,)
-        part_cache = None if cache is None else cache[chunk]
-        return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
+        return (features.totals(part.points, part.losses, None if cache is None else cache[chunk]),)
 
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
     with one_blas_thread() if len(points) > _FEW else nullcontext():
@@ -449,8 +419,8 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     array([3])
     """
     if not weight > 0:
-        return np.empty(0, dtype=np.intp)
-    if not float(weights.sum()) > weight:
+        return np.empty(0, np.intp)
+    if not weights.sum() > weight:
         return np.flatnonzero(weights > 0)
     rows, left = set_aside(losses, weights, weight, ids)
     return rows[left < weights[rows]]
@@ -463,8 +433,7 @@ _SALT = 0x5851F42D4C957F2D  # an anchor's sample uses other random numbers than 
 
 def first_view(settings: Settings) -> View:
     """Return the view of the first pass, in which the smallest ranks are the sample for an anchor."""
-    plan = BySize(SAMPLE, keep_suspected=False, suspects=0.0)
-    return blind_view(replace(settings, plan=plan, seed=settings.seed ^ _SALT, given=None))
+    return blind_view(replace(settings, plan=BySize(SAMPLE), seed=settings.seed ^ _SALT, given=None))
 
 
 def blind_view(settings: Settings) -> View:
@@ -474,8 +443,6 @@ def blind_view(settings: Settings) -> View:
 
 def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
     """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed."""
-    if len(points) <= SAMPLE:
-        return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
     anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
     return sample_of(points, rank_points(UniformSampler(), anchored, seed ^ _SALT, None, None)[0])
 
@@ -488,22 +455,22 @@ def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
     rows, following = smallest(ranks, points.ids, SAMPLE)
     rows = rows[np.argsort(points.ids[rows])]
     weights = points.weights[rows]
-    if np.isfinite(following) and not (weights == weights[0]).all():
+    if not (weights == weights[:1]).all():
         weights = np.maximum(weights, 1 / following)
     return points.take_unchecked(rows, weights)
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     """Return the anchor given; None where one has to be found. Raise ValueError if neither can be used."""
-    shape = loss.parameter_shape(n_columns)
-    if given is None and shape is None:
-        raise ValueError(
-            f"{loss!r} does not define the shape of theta, so no anchor can be found; "
-            "pass a rough solution as anchor="
-        )
-    anchor = None if given is None else as_anchor(given)
-    if anchor is not None:
-        loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
+    if given is None:
+        if loss.parameter_shape(n_columns) is None:
+            raise ValueError(
+                f"{loss!r} does not define the shape of theta, so no anchor can be found; "
+                "pass a rough solution as anchor="
+            )
+        return None
+    anchor = as_anchor(given)
+    loss.check_parameters(anchor.theta, n_columns, "the anchor's theta")
     return anchor
 
 
@@ -528,30 +495,28 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 
 def check_finite(inner: AnchoredPoints) -> None:
     """Raise ValueError if the loss of a point that is not suspected is infinite or NaN."""
-    if not np.isfinite(inner.losses).all():
-        nonfinite = ~np.isfinite(inner.losses) & (inner.points.weights > 0)
-        if nonfinite.any():
-            name, loss = inner.points.ids[nonfinite][0], inner.losses[nonfinite][0]
-            raise ValueError(
-                f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or raise "
-                "n_outliers"
-            )
+    rows = np.flatnonzero(~np.isfinite(inner.losses))
+    rows = rows[inner.points.weights[rows] > 0]
+    if len(rows):
+        raise ValueError(
+            f"id {inner.points.ids[rows[0]]} has the loss {inner.losses[rows[0]]} at the anchor; scale the "
+            "columns, pass float64, or raise n_outliers"
+        )
 
 
 def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:
     """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
     sampler, features = settings.sampler_at(anchor, points.n_columns), None
-    if settings.calibrate and settings.plan.calibrates and isinstance(sampler, RankedSampler):
+    by_size = isinstance(settings.plan, BySize)  # theorems are about weights as sampled
+    if settings.calibrate and by_size and isinstance(sampler, RankedSampler):
         features = calibration_features(settings.loss, anchor, settings.by_size.size, points)
     return View(settings, anchor, sampler, features)
 
 
-def complete_view(settings: Settings, points: WeightedPoints) -> View | None:
-    """Return the view from the anchor given, if nothing has to be found or frozen on a sample."""
-    anchor = given_anchor(settings.given, settings.loss, points.n_columns)
-    if anchor is None or not has_frozen(settings.sampler_at(anchor, points.n_columns), anchor):
-        return None
-    return view_from(settings, anchor, points)
+def is_complete(settings: Settings, n_columns: int) -> bool:
+    """Return whether the anchor given is all of the view: nothing has to be found or frozen on a sample."""
+    anchor = given_anchor(settings.given, settings.loss, n_columns)
+    return anchor is not None and has_frozen(settings.sampler_at(anchor, n_columns), anchor)
 
 
 def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
@@ -562,19 +527,19 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     loss = settings.loss
     if settings.chooser is not None:
         settings.chooser.check(loss, sample)
-    settings.check_radius()
+    settings.check_sampler()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     if anchor is None:
         try:
-            rng = np.random.default_rng(settings.seed)
-            anchor = find_anchor(sample, loss, fraction, rng, n_rows=n_points)
+            anchor = find_anchor(sample, loss, fraction, settings.seed, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
     sampler = settings.sampler_at(anchor, sample.n_columns)
     if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
         anchored, _ = View(settings, anchor, sampler, None).anchored(sample)
-        weight = settings.plan.suspected_weight(anchored, fraction * sample.total_weight)
+        whole = sample.total_weight
+        weight = settings.plan.suspected_of(fraction * whole, whole, anchored)
         inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
         inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
         if inner.any():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from duramen.arrays import refuse_nonfinite
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
+from duramen.coreset.passes import Make, merge_summaries, plan, run_passes
 from duramen.errors import prefixed
 from duramen.extras import needed
 from duramen.io.tables import check_names, column_roles
@@ -116,10 +116,10 @@ def robust_coreset(
         data, features, label=label, y=y, weight=weight, sample_weight=sample_weight, id=id, ids=ids
     )
     first = plan(loss=loss, columns=source.names and list(map(str, source.names)), **settings)
-    if loss.needs_labels and not source.gives("label"):
+    if loss.needs_labels and "label" not in source.roles:
         raise ValueError(f"{loss!r} needs labels; pass label= for a frame, or y, one label per row")
     source.number_rows()
-    if source.rows is not None and not source.gives("weight"):
+    if source.rows is not None and "weight" not in source.roles:
         first = first.expecting(source.rows[-1].stop)
     return run_passes(source, first)
 
@@ -135,16 +135,17 @@ class DaskSource:
     """The partitions of a Dask collection, in order, as a source of passes.
 
     ``given`` are the columns "label", "weight" and "id" of a frame, and Dask arrays or Series "y",
-    "sample_weight" and "ids". ``names`` are those of the features, None for an array; ``rows`` are the
-    numbers of the rows of each partition, where they are known.
+    "sample_weight" and "ids", of which there are ``roles``. ``names`` are those of the features, None for an
+    array; ``rows`` are the numbers of the rows of each partition, where they are known.
     """
 
     classes = None
 
     def __init__(self, data: Any, features: Iterable[Any] | None = None, **given: Any) -> None:
-        self._given = {name: value for name, value in given.items() if value is not None}
+        found = {name for name, value in given.items() if value is not None}
+        self.roles = {role for role, other in _COLUMNS.items() if found & {role, other}}
         for role, other in _COLUMNS.items():
-            if {role, other} <= self._given.keys():
+            if {role, other} <= found:
                 raise TypeError(f"{role}={given[role]!r} and {other} mean the same; pass one of them")
         named = {role: given.get(role) for role in _COLUMNS}
         self.names: tuple[Any, ...] | None = None
@@ -204,28 +205,24 @@ class DaskSource:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def gives(self, role: str) -> bool:
-        """Return whether there are labels, weights or ids."""
-        return bool(self._given.keys() & {role, _COLUMNS[role]})
-
     def number_rows(self) -> None:
         """Count the rows, in a pass over one column, if they are to be numbered and are not counted yet."""
-        if self.rows is None and not self.gives("id"):
+        if self.rows is None and "id" not in self.roles:
             self.rows = _ranges(self._fetch(_tasks("count-rows", _length, self._counters)))
 
-    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+    def reduce(self, make: Make, stage: str) -> Any:
         """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
         self.number_rows()
         n, span = len(self), 1
         shared = _dask().delayed((make, self._read), name=f"duramen-plan-{uuid4().hex}", traverse=False)
         places = [self._name(number) for number in range(n)]
         rows: list[range | None] = [*self.rows] if self.rows else [None] * n
-        summaries = _tasks(stage, _reduce_partition, places, rows, self._partitions, shared=[shared])
+        summaries = _tasks(stage, _reduce_partition, [shared] * n, places, rows, self._partitions)
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
             span *= _FAN_IN
             places = [f"partitions {at} to {min(at + span, n) - 1} of {n}" for at in range(0, n, span)]
-            summaries = _tasks(f"{stage}-merge", _merge, places, groups, shared=[shared])
+            summaries = _tasks(f"{stage}-merge", _merge, [shared] * len(groups), places, groups)
         return self._fetch(summaries)[0]
 
     def _name(self, number: int) -> str:
@@ -258,13 +255,11 @@ class PartitionError(Exception):
     """An error in a task, whose argument is the error that names its partitions."""
 
 
-def _tasks(
-    name: str, function: Callable[..., Any], *columns: Iterable[Any], shared: Sequence[Any] = ()
-) -> list[Any]:
+def _tasks(name: str, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
     """Delay one call per entry of the columns, under names that Dask's dashboard groups."""
     key, delayed = f"duramen-{name}-{uuid4().hex}", _dask().delayed(function, pure=False, traverse=False)
     calls = enumerate(zip(*columns, strict=True))
-    return [delayed(*shared, *call, dask_key_name=(key, number)) for number, call in calls]
+    return [delayed(*call, dask_key_name=(key, number)) for number, call in calls]
 
 
 def _read(
@@ -275,7 +270,7 @@ def _read(
     Where the block is a frame, ``features`` and ``named`` are columns of it. ``rows`` are the numbers that
     its rows must have over all partitions, where known. X is not checked for NaN and infinity.
     """
-    n = int(block.shape[0])
+    n = _length(block)
     if rows is not None and n != len(rows):
         raise ValueError(
             f"it has {n:,} rows, but had {len(rows):,} when they were counted; a partition must be the "
@@ -322,11 +317,10 @@ def _at(place: str) -> Iterator[None]:
 
 
 def _can_compute(values: Sequence[Any]) -> bool:
-    try:
+    with suppress(Exception):
         _dask().compute(*values)
-    except Exception:
-        return False
-    return True
+        return True
+    return False
 
 
 def _length(block: Any) -> int:

@@ -16,11 +16,11 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import MARGIN, Plan, Summarizer, Summary
+from duramen.coreset.candidates import MARGIN, KeyedPoints, Plan, Summarizer, Summary
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import finish, plan, summarize
-from duramen.coreset.view import View, complete_view, largest_losses
+from duramen.coreset.view import View, is_complete
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
@@ -92,9 +92,9 @@ class Site:
     def summary(self, plan: Plan) -> Summary:
         """Summarize the current rows, all at one moment, for the first or the second pass.
 
-        The first pass reads all rows. The second one does if its anchor is new: the rows
-        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
-        off the sorted lists.
+        The first pass reads all rows; it sends no sample if the anchor given is complete. The second
+        one reads all rows if its anchor is new: the rows are then scored again, as by
+        ``rows.reanchor(anchor)``, and later summaries are read off the sorted lists.
 
         Raises
         ------
@@ -105,9 +105,17 @@ class Site:
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
-        with self.rows._lock:
-            found = self._first_pass(plan) if plan.view.blind else self._second_pass(plan)
-        n_rows = sum(len(part.keys) for part in (found.kept, found.suspects) if part is not None)
+        rows, view = self.rows, plan.view
+        with rows._lock:
+            current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
+            if not (current or view.blind) and _solves_same(rows, view):
+                with suppress(ValueError, PermissionError):  # too little weight, or read-only
+                    rows.reanchor(view.anchor)
+            found = read_off(rows, plan) or self._summarize(plan)
+        kept = found.kept
+        if view.blind and len(kept.keys) and is_complete(plan.problem, kept.points.n_columns):
+            found = replace(found, kept=kept.take(np.array([0])))  # one row shows the form of all
+        n_rows = len(found.kept.keys) + len(found.suspects.keys)
         if self.max_rows is not None and n_rows > self.max_rows:
             raise PermissionError(
                 f"the summary would have {n_rows:,} rows, but max_rows={self.max_rows:,}; use a "
@@ -122,22 +130,6 @@ class Site:
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
 
-    def _first_pass(self, plan: Plan) -> Summary:
-        """Make a first pass; without a sample if the given anchor needs none."""
-        found = self._summarize(plan)
-        if found.kept is None or complete_view(plan.problem, found.kept.points) is None:
-            return found
-        return replace(found, kept=found.kept.take(np.array([0])))  # one row shows the form of all
-
-    def _second_pass(self, plan: Plan) -> Summary:
-        """Read a second pass off the sorted lists, with all rows scored at its anchor if they can be."""
-        rows, view = self.rows, plan.view
-        current = rows.anchor is not None and same_anchor(rows.anchor, view.anchor)
-        if not current and _solves_same(rows, view):
-            with suppress(ValueError, PermissionError):  # too little weight, or read-only
-                rows.reanchor(view.anchor)
-        return read_off(rows, plan) or self._summarize(plan)
-
     def _summarize(self, plan: Plan) -> Summary:
         """Make a pass over all rows, in parts small enough to copy."""
         ids = self.rows.ids
@@ -148,25 +140,31 @@ class Site:
 def read_off(rows: DynamicCoreset, plan: Plan) -> Summary | None:
     """Return the summary of a second pass over the points, read off the sorted lists of a dynamic coreset.
 
-    It is None if anchor, seed, loss or sampler differ, or if a loss is infinite. For m points that may be
-    suspected and s strata it costs O(m d + s size).
+    It is None if anchor, seed, loss or sampler differ, if a loss is infinite, or if no point has weight. For
+    m points that may be suspected and s strata it costs O(m d + s size).
     """
     view = plan.view
     with rows._lock:
         here = rows._state.current_candidates()
         if here is None or not (_solves_same(rows, view) and _score_alike(here.view, view)):
             return None
-        engine, own, outer = here.engine, here.suspects().rows, _largest(here, rows._sound().slots, view)
-        worst, n = max(own, outer, key=len), len(outer)  # both begin with the largest losses
-        if not engine.is_finite or not np.isfinite(here.scores.losses[worst]).all():
+        engine, slots, own = here.engine, rows._sound().slots, here.suspects().rows
+        largest = _largest(here, slots, plan.suspected * (1 + MARGIN))
+        losses = here.scores.losses[np.append(own, largest)]
+        if not (len(largest) and engine.is_finite and np.isfinite(losses).all()):
             return None
-        engine.remove(worst[len(own) : n])  # for a moment: the pass may suspect other points
-        engine.add(worst[n : len(own)])
+        summarizer = Summarizer(plan)
+        summarizer.add(slots.points(largest))
+        found = summarizer.summary()
+        suspected = slots.find(found.suspects.points.ids)
+        former, later = np.setdiff1d(own, suspected), np.setdiff1d(suspected, own)
+        engine.remove(later)  # for a moment: the pass may suspect other points
+        engine.add(former)
         try:
-            return _read(rows, here, outer, plan)
+            return _read(rows, here, found)
         finally:
-            engine.add(worst[len(own) : n])
-            engine.remove(worst[n : len(own)])
+            engine.add(later)
+            engine.remove(former)
 
 
 def _solves_same(rows: DynamicCoreset, view: View) -> bool:
@@ -183,47 +181,44 @@ def _score_alike(one: View, view: View) -> bool:
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two losses or samplers are equal; custom ones may not define equality."""
     try:
-        return one is other or one == other or (type(one) is type(other) and bool(vars(one) == vars(other)))
+        return one == other or (type(one) is type(other) and bool(vars(one) == vars(other)))
     except (TypeError, ValueError):  # it has no such attributes, or arrays among them
         return False
 
 
-def _largest(here: LiveCandidates, slots: Slots, view: View) -> Array:
-    """Return the slots of the points that the pass may suspect, the largest loss first."""
-    enough, before, parts = view.suspected * (1 + MARGIN), 0.0, [np.empty(0, dtype=np.int64)]
+def _largest(here: LiveCandidates, slots: Slots, weight: float) -> Array:
+    """Return the slots of points of the largest losses, with at least so much weight, or of all points."""
+    parts, found = [np.empty(0, np.int64)], 0.0
     for part in here.order.from_place(np.inf, 2**63, up=False):
-        if before >= enough:
-            break
         parts.append(part)
-        before += float(slots.weights[part].sum())
-    found = np.concatenate(parts)
-    losses = here.scores.losses[found]
-    rows = largest_losses(losses, slots.ids[found], slots.weights[found], enough)
-    return found[np.sort(rows[losses[rows] >= view.floor])]
+        found += slots.weights[part].sum()
+        if found >= weight:
+            break
+    return np.concatenate(parts)
 
 
-def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, plan: Plan) -> Summary:
-    """Summarize some points as suspects, and the others by the engine, which holds them."""
-    view, slots, strata, inner = plan.view, rows._sound().slots, here.strata(), outer[:0]
-    n_strata = len(strata.numbers)
-    if n_strata:
-        inner = here.smallest(np.arange(n_strata), np.full(n_strata, view.settings.by_size.size)).rows
-    kept = Summarizer(plan)
-    kept.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
-    weights, totals = ExactSums(n_strata), None
+def _read(rows: DynamicCoreset, here: LiveCandidates, found: Summary) -> Summary:
+    """Summarize all points by the engine, which holds those that are not suspects in what was found."""
+    view, slots, strata, engine = found.plan.view, rows._sound().slots, here.strata(), here.engine
+    labels = sorted(rows._state.validator.classes) if view.loss.classifies else ()
+    n, kept, totals = len(strata.numbers), found.kept, found.totals
+    weights = ExactSums(n)
     for at, number in enumerate(strata.numbers.tolist()):
-        weights.absorb(here.engine._weights[number], at=[at])
+        weights.absorb(engine._weights[number], at=[at])
+    if n:
+        lowest = here.smallest(np.arange(n), np.full(n, view.settings.by_size.size))
+        kept = KeyedPoints(slots.points(lowest.rows), lowest.ranks, strata.numbers[lowest.groups])
     if view.features is not None:
-        totals = here.engine.exact_totals.take(np.arange(view.features.n_columns))
-    labels = rows._state.validator.classes if view.loss.classifies else ()
+        totals = engine.exact_totals.take(np.arange(len(totals)))
     return replace(
-        kept.summary(),
+        found,
         n_rows=len(slots),
-        classes=(min(labels), max(labels)) if labels else (),
+        classes=tuple(labels),
         numbers=strata.numbers,
         counts=strata.counts,
         weights=weights,
         totals=totals,
+        kept=kept.take(np.argsort(kept.points.ids)),
     )
 
 
@@ -301,11 +296,10 @@ class Federation:
         bare = _without_ids(anchor) if isinstance(anchor, Anchor) else anchor
         found = finish(self._ask_all(_with_settings(self._first, given=bare)))
         assert isinstance(found, Plan)
-        view, shared = found.view, _without_ids(found.view.anchor)
-        features = view.features and replace(view.features, anchor=shared)
-        plan = replace(found, expected=None, view=replace(view, anchor=shared, features=features))
-        self._next = _with_room(plan, view.suspected, view.floor)
-        self.anchor = replace(view.anchor, ids=anchor.ids) if isinstance(anchor, Anchor) else view.anchor
+        view, self.anchor = replace(found.view, anchor=_without_ids(found.view.anchor)), found.view.anchor
+        self._next = replace(found, expected=None, view=view, suspected=_ROOM * found.suspected)
+        if isinstance(anchor, Anchor):
+            self.anchor = replace(self.anchor, ids=anchor.ids)
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
@@ -322,13 +316,13 @@ class Federation:
             found.sample()  # raises an error that says why
         total = found.total
         suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
-        if suspected and len(found.numbers) and found.suspected < suspected * (1 + MARGIN):
-            self._next = _with_room(plan, suspected)
+        if suspected and len(found.numbers) and found.suspects.points.total_weight < suspected * (1 + MARGIN):
+            self._next = replace(plan, suspected=_ROOM * suspected, floor=-np.inf)
             return self._choose()
-        core = finish(replace(found, plan=plan.with_view(suspected=suspected, floor=-np.inf)))
+        core = finish(replace(found, plan=replace(plan, suspected=suspected, floor=-np.inf)))
         assert isinstance(core, Coreset)
-        floor = float(found.suspects.keys.min()) if found.suspects and len(found.numbers) else -np.inf
-        self._next = _with_room(plan, suspected, floor)
+        floor = float(found.suspects.keys.min(initial=np.inf))
+        self._next = replace(plan, suspected=_ROOM * suspected, floor=floor)
         return replace(core, anchor=self.anchor)
 
     def _ask_all(self, plan: Plan) -> Summary:
@@ -355,11 +349,6 @@ class Federation:
                     )
                 merged.absorb(found)
         return merged.summary()
-
-
-def _with_room(plan: Plan, suspected: float, floor: float = -np.inf) -> Plan:
-    """Plan to collect the rows that may be suspected, with room for a little more weight."""
-    return plan.with_view(suspected=_ROOM * suspected, floor=floor)
 
 
 def _without_ids(anchor: Anchor) -> Anchor:

@@ -15,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.view import Settings, plan_of
+from duramen.coreset.view import Settings
 from duramen.dynamic.anchoring import AnchorReport, same_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
@@ -121,7 +121,8 @@ class DynamicCoreset:
         shape = {"bucket_size": bucket_size, "height": height}
         settings = Settings.of(
             loss=loss,
-            plan=plan_of(size, None, None, 0.1, suspects),
+            size=size,
+            suspects=suspects,
             n_outliers=n_outliers,
             sampler=sampler,
             calibrate=calibrate,

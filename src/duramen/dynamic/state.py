@@ -22,9 +22,9 @@ from duramen.coreset.view import (
     Settings,
     View,
     anchor_sample,
-    complete_view,
     find_view,
     given_anchor,
+    is_complete,
     view_from,
 )
 from duramen.dynamic.candidates import LiveCandidates
@@ -262,7 +262,7 @@ class State:
 
     def _first_try(self, points: WeightedPoints) -> int:
         """Return how many points a first anchor waits for; one if the anchor given has all that is frozen."""
-        complete = isinstance(self.settings.given, Anchor) and complete_view(self.settings, points)
+        complete = isinstance(self.settings.given, Anchor) and is_complete(self.settings, points.n_columns)
         return 1 if complete else self.try_at
 
     def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
