@@ -64,8 +64,20 @@ def test_parquet_files_give_the_coreset_of_all_rows(tmp_path, sampler, dtype):
 def test_files_of_other_formats_give_the_coreset_of_all_rows(tmp_path, suffix):
     whole = table()
     files(tmp_path, whole, (5, 5, 1700), suffix)
-    core = dm.robust_coreset(dm.scan(tmp_path / f"*.{suffix}", label="y"), **CHOSEN)
-    assert_same_coreset(core, at_once(whole))
+    (tmp_path / "readme.txt").write_text("what the columns mean")
+    for source in (tmp_path / f"*.{suffix}", tmp_path):
+        core = dm.robust_coreset(dm.scan(source, label="y"), **CHOSEN)
+        assert_same_coreset(core, at_once(whole))
+
+
+def test_a_folder_stands_for_its_parquet_files_if_it_has_some(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no files of a known format"):
+        dm.scan(tmp_path, label="y")
+    whole = table()
+    write(whole.slice(0, 9), tmp_path / "example.csv")
+    assert sum(len(batch) for batch in open_table(tmp_path).batches()) == 9
+    files(tmp_path, whole, (10,))
+    assert sum(len(batch) for batch in open_table(tmp_path).batches()) == len(whole)
 
 
 def test_datasets_and_arrow_tables_give_the_coreset_of_all_rows(tmp_path):

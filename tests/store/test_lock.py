@@ -67,7 +67,7 @@ def test_a_store_that_cannot_be_opened_leaves_no_lock(path):
     assert not (path.parent / "a.duramen-lock").exists()
 
 
-@pytest.mark.parametrize("place", ["_acquire", "write_text"])
+@pytest.mark.parametrize("place", ["_acquire", "write"])
 def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
     """A full disk: the text does not fit."""
     from duramen.store import lock
@@ -76,7 +76,7 @@ def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lock.Path if place == "write_text" else lock, place, fails)
+        patch.setattr(lock.os if place == "write" else lock, place, fails)
         try:
             dm.open_store(path).close()
         except OSError as error:

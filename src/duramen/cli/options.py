@@ -92,7 +92,7 @@ def at_least(least: int) -> Any:
     return whole
 
 
-_FILES = "a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
+_FILES = "a Parquet, CSV, TSV, Arrow or .npz file, a folder of such files, or a pattern in quotes"
 # the help; how a value is read (a tuple: the choices; a bool: the value of a flag), its name, and the default
 _OPTIONS: dict[str, tuple[Any, ...]] = {
     "data": (f"the rows: {_FILES}", Path, "DATA"),

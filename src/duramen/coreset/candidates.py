@@ -399,8 +399,8 @@ class Summarizer:
             part.add_rows(points.weights if places is None else points.weights[places == at])
             self._weights.absorb(part, at=[index])
         if len(indices):
-            places = np.ones(len(points), np.int8) if places is None else places
-            self._rank(points, ranked.ranks, np.append(0, indices)[places])
+            one = np.broadcast_to(indices[0], len(points))
+            self._rank(points, ranked.ranks, one if places is None else np.append(0, indices)[places])
 
     def _rank(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
         """Copy the points that may stay; an infinite rank means absence, strata are numbered from 0."""

@@ -109,11 +109,14 @@ class ExactSums:
 
     def add_rows(self, rows: Array, sign: int = 1) -> None:
         """Add all rows of an array (m, n) to the n sums, or subtract them; (m,) numbers to a single sum."""
-        if self._n is None and (len(rows) == 1 or _are_small_integers(rows)):
-            self.add(rows.item() if len(rows) == 1 else rows.sum(), sign)
+        if self._n is None and len(rows) == 1:
+            self.add(rows.item(), sign)
             return
         for start in range(0, len(rows), _BLOCK):
             block = np.asarray(rows[start : start + _BLOCK], np.float64)
+            if self._n is None and _are_small_integers(block):
+                self.add(block.sum(), sign)
+                continue
             largest = np.abs(block).max(axis=0)
             can_split = np.max(largest, initial=0.0) < _TALL  # not NaN
             for part in _parts(block, largest) if can_split else block:

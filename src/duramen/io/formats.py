@@ -34,9 +34,10 @@ def open_table(path: Any) -> Table:
 
     Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
     NumPy's .npz. The format follows from the suffix, or from the first bytes. All
-    but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
-    pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
-    order of their names, a list in its own order. All files must have the same columns.
+    but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, or
+    else for those of the first other format that it has, a pattern such as ``part-*.csv`` or
+    ``2026/**/*.parquet`` for the files that match it; both are read in order of their names, a list in its
+    own order. All files must have the same columns.
 
     Examples
     --------
@@ -56,8 +57,13 @@ def open_table(path: Any) -> Table:
         source, files = Path(f"{path[0]} and {len(path) - 1} more"), [*map(Path, path)]
     else:
         source = Path(path)
-        pattern = Path(escape(str(source))) / "*.parquet" if source.is_dir() else source
-        files = _matching(pattern) if is_pattern(pattern) else [pattern]
+        files = [source]
+        if source.is_dir():
+            files = _files_in(source)
+        elif is_pattern(source):
+            files = _matching(source)
+        if not files:
+            raise FileNotFoundError(f"no files match {source}; put a name that contains *, ? or [ into a list")
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
@@ -69,14 +75,21 @@ def is_pattern(source: Path) -> bool:
     return bool(set(str(source)) & set("*?[")) and not source.exists()
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """List the Parquet files in a folder, or else those of the first other format that it has."""
+    files = _matching(Path(escape(str(folder))) / "*")
+    for kind in ("parquet", *_FORMATS):
+        found = [file for file in files if file.name.lower().endswith(_FORMATS[kind][0])]
+        if found:
+            return found
+    raise FileNotFoundError(f"the folder {folder} has no files of a known format; these are {FORMATS}")
+
+
 def _matching(pattern: Path) -> list[Path]:
     """List the files that match a pattern, without what Spark writes beside the data, such as _SUCCESS."""
     found = sorted(map(Path, glob(str(pattern), recursive=True)))  # noqa: PTH207 (folders may have patterns too)
     named = pattern.name.startswith("_")  # names that begin with a dot are left out by glob
-    files = [file for file in found if file.is_file() and (named or not file.name.startswith("_"))]
-    if not files:
-        raise FileNotFoundError(f"no files match {pattern}; put a name that contains *, ? or [ into a list")
-    return files
+    return [file for file in found if file.is_file() and (named or not file.name.startswith("_"))]
 
 
 def _open_file(path: Path) -> File:

@@ -145,9 +145,9 @@ def scan(
     Parameters
     ----------
     source : path, list of paths, Arrow dataset or table, list of batches, or function
-        A file (Parquet, CSV, TSV, Arrow, Feather, .npz), a folder of Parquet
-        files, a pattern such as ``"data/*.parquet"``, or a list of files, all with
-        the same columns; a ``pyarrow.dataset.Dataset``; or batches: a list of them,
+        A file (Parquet, CSV, TSV, Arrow, Feather, .npz), a folder of such
+        files (if it has several formats, its Parquet files), a pattern such as
+        ``"data/*.parquet"``, or a list of files, all with the same columns; a ``pyarrow.dataset.Dataset``; or batches: a list of them,
         an object that can be iterated over repeatedly, or a function that
         returns an iterator each time it is called. A batch is an array X, a tuple
         (X, y) or (X, y, weights), a data frame or record batch, or points with ids

@@ -63,7 +63,8 @@ def writer_lock(store: Path) -> Iterator[None]:
     handle = _acquire(store, path, holder)
     _handles.add(handle)
     with suppress(OSError):  # a full disk: the lock works without the text, too
-        path.write_text(f"{holder} since {now()},")
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{holder} since {now()},".encode())
     try:
         yield
     finally:
