@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from duramen.coreset.save import anchor_state
 from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
@@ -52,23 +51,23 @@ class AnchorReport:
     @property
     def holds(self) -> bool:
         """Whether the latest solution is within the radius; True while there is none, or no radius."""
-        return not self.radius or self.distance is None or self.distance <= self.radius * (1 + 1e-9)
+        return (self.distance or 0.0) <= (self.radius or math.inf) * (1 + 1e-9)
 
     @property
     def is_outside(self) -> bool:
         """Whether the latest solution is clearly outside, by four times the radius: then a fit warns."""
-        return not self.holds and (self.distance or 0.0) > _FAR * (self.radius or 0.0)
+        return (self.distance or 0.0) > (self.radius or math.inf) * _FAR
 
     @property
     def late_share(self) -> float:
         """The fraction of the points inserted or updated since."""
-        return self.n_late / self.n_points if self.n_points else 0.0
+        return self.n_late / max(1, self.n_points)
 
     @property
     def advised(self) -> bool:
         """Whether ``reanchor()`` is advised: the solution is far outside, or most points are new."""
         found_here = self.n_sample > 0  # one that was passed in does not depend on these points
-        return self.radius is not None and (self.is_outside or (found_here and self.late_share > _MOST_LATE))
+        return self.is_outside or (found_here and self.late_share > _MOST_LATE)
 
     def __repr__(self) -> str:
         if self.radius is None:
@@ -87,18 +86,14 @@ class AnchorReport:
     def _location(self) -> str:
         if self.distance is None:
             return f"no solution yet to compare with; radius {self.radius:.4g}"
-        where = f"the latest solution is {self.distance:.4g} from the anchor"
-        if not self.radius:
-            return f"{where}, which has no radius"
-        if self.holds:
-            return f"{where}, within the radius of {self.radius:.4g}"
-        return f"{where}, outside the radius of {self.radius:.4g}: bounds no longer hold there"
+        place = "which has no radius"
+        if self.radius:
+            radius = f"the radius of {self.radius:.4g}"
+            place = f"within {radius}" if self.holds else f"outside {radius}: bounds no longer hold there"
+        return f"the latest solution is {self.distance:.4g} from the anchor, {place}"
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:
-    """Return whether two anchors lead to the same choices."""
-    parts: list[dict[str, Any]] = [
-        {"theta": anchor.theta, "radius": anchor.radius, **anchor.frozen} for anchor in (one, other)
-    ]
-    mine, theirs = parts
-    return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    """Return whether two anchors lead to the same choices, whichever points they were found on."""
+    mine, theirs = ({**anchor_state(anchor), "ids": None} for anchor in (one, other))
+    return mine == theirs

@@ -118,7 +118,6 @@ class DynamicCoreset:
         bucket_size: int | None = None,
         height: int | None = None,
     ) -> None:
-        shape = {"bucket_size": bucket_size, "height": height}
         settings = Settings.of(
             loss=loss,
             plan=plan_of(size, None, None, 0.1, suspects),
@@ -127,9 +126,10 @@ class DynamicCoreset:
             calibrate=calibrate,
             random_state=random_state,
             anchor=anchor,
-            **shape,
+            bucket_size=bucket_size,
+            height=height,
         )
-        self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, **shape))
+        self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, bucket_size, height))
         self._lock = threading.RLock()
         self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
         self._solution: Solution | None = None
@@ -226,7 +226,8 @@ class DynamicCoreset:
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, with all that was frozen; None until there is one."""
-        return self._state.anchor
+        candidates = self._state.candidates
+        return None if candidates is None else candidates.view.anchor
 
     @property
     def anchor_after(self) -> int | None:
@@ -245,7 +246,7 @@ class DynamicCoreset:
         """The number of bytes beyond the rows, labels and weights themselves."""
         with self._lock:
             state = self._state
-            names = _NAME_BYTES * len(state.ids.names or ())
+            names = _NAME_BYTES * len(state.ids.names)
             return state.slots.nbytes + names + (0 if state.candidates is None else state.candidates.nbytes)
 
     def points(self, ids: Any = None) -> WeightedPoints:
@@ -391,7 +392,7 @@ class DynamicCoreset:
                 if self.anchor is None and other.anchor is not None:
                     self._adopt(replace(before, given=other.anchor))
                 try:
-                    ids = points.ids if theirs.ids.names is None else theirs.ids.names_of(points.ids)
+                    ids = theirs.ids.names_of(points.ids) if theirs.ids.names else points.ids
                     self.insert(points.X, points.y, points.weights, ids)
                 except BaseException:
                     self._adopt(before)
@@ -556,7 +557,7 @@ class DynamicCoreset:
         return state.ids.find(ids, state.slots)
 
 
-def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
+def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
     """Return whether the engine is a tree; raise if the arguments contradict each other."""
     if engine not in ("auto", "ranked", "tree"):
         raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
@@ -566,9 +567,11 @@ def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
             f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
-    given = [check_count(name, value) for name, value in shape.items() if value is not None]
     tree = engine == "tree" or not ranked
-    if len(given) > (1 if tree else 0):
-        text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
-        raise TypeError(f"{text}: pass engine='tree', which takes one of them, or neither")
+    shape = {"bucket_size": bucket_size, "height": height}
+    given = [check_count(name, value) for name, value in shape.items() if value is not None]
+    if len(given) > int(tree):
+        raise TypeError(
+            f"{bucket_size=} and {height=}: pass engine='tree', which takes one of them, or neither"
+        )
     return tree

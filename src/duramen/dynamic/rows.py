@@ -24,16 +24,15 @@ _COPIED = 1 << 16  # points copied together
 class Columns:
     """Arrays by slot, each also an attribute, that grow together; a free slot holds zeros."""
 
-    def __init__(self, columns: dict[str, Array]) -> None:
-        self.columns = columns
-        vars(self).update(columns)
+    def __init__(self, types: dict[str, Any]) -> None:
+        self.columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
+        vars(self).update(self.columns)
 
     def extend(self, extent: int) -> None:
-        """Make room for at least so many slots."""
+        """Make room for at least so many slots, which are more than there are."""
         for name, column in self.columns.items():
-            if len(column) < extent:
-                self.columns[name] = np.zeros(extent + extent // 8 + 64, dtype=column.dtype)
-                self.columns[name][: len(column)] = column
+            more = np.zeros(extent + extent // 8 + 64 - len(column), column.dtype)
+            self.columns[name] = np.append(column, more)
         vars(self).update(self.columns)
 
     @property
@@ -64,14 +63,14 @@ class Slots(Columns):
     y: Array | None = None
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
-        columns = {"ids": np.zeros(0, np.int64), "weights": np.zeros(0), "changed": np.zeros(0, bool)}
-        super().__init__({**columns, "y": np.zeros(0)} if labelled else columns)
+        types = {"ids": np.int64, "weights": float, "changed": bool}
+        super().__init__({**types, "y": float} if labelled else types)
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
         row_bytes = max(1, n_columns * self.dtype.itemsize)
-        self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes).bit_length() - 1
+        self._block_rows = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes)
         self._blocks: list[Array] = []
         self.index = Ordered(self, np.int64)
-        self._free = array("i")
+        self._free = array("q")
         self.extent = 0  # one more than the largest slot ever taken
 
     def __len__(self) -> int:
@@ -91,16 +90,13 @@ class Slots(Columns):
 
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
-        n = len(points.ids)
-        if n == 1 and self._free:  # a number is faster
-            slots = np.array([self._free.pop()])
-        else:
-            again = min(n, len(self._free))
-            slots = np.arange(self.extent - again, self.extent - again + n)
-            if again:
-                slots[:again] = self._free[-again:][::-1]
-                del self._free[-again:]
-            self._extend(self.extent + n - again)
+        n, extent = len(points.ids), self.extent
+        missing = range(extent, extent + n - len(self._free))
+        if missing:
+            self._extend(missing.stop)
+            self._free.extend(missing)
+        slots = np.frombuffer(self._free[-n:], np.int64)  # indexing by int32 is slower
+        del self._free[-n:]
         self._write(slots, points)
         self.index.add(points.ids, slots)
         return slots
@@ -119,11 +115,7 @@ class Slots(Columns):
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
         self.index.remove(self.ids[slots], slots)
-        if len(slots) == 1:
-            self._free.append(slots.item())
-        else:
-            slots = np.sort(slots)  # in the order of memory
-            self._free.frombytes(slots.astype(np.int32).tobytes())
+        self._free.frombytes(slots.astype(np.int64, copy=False).tobytes())
         self._put_rows(slots, None)
         self.clear(slots)
 
@@ -157,7 +149,7 @@ class Slots(Columns):
         """The bytes of everything but the rows, labels and weights in use."""
         used = 8 * len(self) * (1 if self.y is None else 2)  # weights and labels
         idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
-        return self.size - used + idle + self.index.nbytes + 4 * len(self._free)
+        return self.size - used + idle + self.index.nbytes + 8 * len(self._free)
 
     def check(self) -> None:
         self.index.check()
@@ -173,8 +165,8 @@ class Slots(Columns):
         self.extent = extent
         if extent > len(self.ids):
             self.extend(extent)
-        while len(self._blocks) << self._shift < extent:
-            self._blocks.append(np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype))
+        while len(self._blocks) * self._block_rows < extent:
+            self._blocks.append(np.zeros((self._block_rows, self.n_columns), dtype=self.dtype))
 
     def _write(self, slots: Array, points: Any) -> None:
         self._put_rows(slots, points.X)
@@ -192,16 +184,15 @@ class Slots(Columns):
 
     def _row(self, slot: int) -> Array:
         """View one row, (1, d)."""
-        place = slot & ((1 << self._shift) - 1)
-        return self._blocks[slot >> self._shift][place : place + 1]
+        block, place = divmod(slot, self._block_rows)
+        return self._blocks[block][place : place + 1]
 
     def _by_block(self, slots: Array) -> Iterator[tuple[Array, Any, Any]]:
         """Yield the blocks that have some of the slots, their places there, and which of them these are."""
-        mask = (1 << self._shift) - 1
-        numbers = slots >> self._shift
+        numbers, places = np.divmod(slots, self._block_rows)
         for number in np.unique(numbers).tolist():
             part = np.flatnonzero(numbers == number)
-            yield self._blocks[number], slots[part] & mask, part
+            yield self._blocks[number], places[part], part
 
 
 def moderate(dtype: Any) -> float:

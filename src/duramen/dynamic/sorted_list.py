@@ -17,18 +17,6 @@ CHUNK = 1024  # entries
 _FEW_PER_CHUNK = 4  # entries to add or remove: for more, it takes less time to rebuild all chunks
 
 
-def sorted_by(keys: Array, slots: Array, ids: Array) -> Array:
-    """Sort slots by key, and by id only where keys are equal; sorted runs are merged."""
-    order = np.argsort(keys, kind="stable")
-    near = keys[order]
-    equal = near[1:] == near[:-1]
-    if equal.any():
-        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
-        mine = order[tied]
-        order[tied] = mine[np.lexsort((ids[slots[mine]], keys[mine]))]
-    return order
-
-
 class Ordered:
     """Slots in the order of (key, id); ``named.ids`` has the id of every slot.
 
@@ -62,7 +50,12 @@ class Ordered:
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
-        order = sorted_by(keys, slots, self._named.ids)
+        order = np.argsort(keys, kind="stable")  # merges sorted runs
+        near = keys[order]
+        equal = near[1:] == near[:-1]
+        tied = np.append(equal, False) | np.append(False, equal)
+        mine = order[tied]
+        order[tied] = mine[np.lexsort((self._named.ids[slots[mine]], keys[mine]))]
         self._rebuild(keys[order], slots[order])
 
     def remove(self, keys: Array, slots: Array) -> None:
@@ -148,17 +141,15 @@ class Ordered:
         chunk, place = self._locate(key, self._named.ids[slot])
         keys, slots = self._keys[chunk], self._slots[chunk]
         size = len(slots)
-        if size == self._chunk:
-            # where entries come in order, a chunk stays full and the next begins: all would be half empty
-            half = size - max(1, size // 8) if place == size else size // 2
-            self._cut(chunk, keys, slots, [half, size])
-            self._add_one(key, slot)
-            return
         keys.insert(place, key)
         slots.insert(place, slot)
         self._length += 1
         if place == size:
             self._last_keys[chunk] = key
+        if size == self._chunk:
+            # where entries come in order, a chunk stays full and the next begins: all would be half empty
+            half = size - size // 8 if place == size else size // 2
+            self._cut(slice(chunk, chunk + 1), keys, slots, [half, size + 1])
 
     def _remove_one(self, key: Any, slot: int) -> None:
         chunk, place = self._locate(key, self._named.ids[slot])
@@ -170,7 +161,7 @@ class Ordered:
             column.pop()
         self._length -= 1
         if not slots:
-            self._cut(chunk, keys, slots, [])
+            self._cut(slice(chunk, chunk + 1), keys, slots, [])
         elif place == len(slots):
             self._last_keys[chunk] = keys[-1]
 
@@ -195,15 +186,14 @@ class Ordered:
 
     def _rebuild(self, keys: Array, slots: Array) -> None:
         """Cut sorted entries into chunks that have room for more."""
-        self._keys, self._slots, self._last_keys = [], [], array(self._type.char)
         self._length = n = len(keys)
         pieces = -(-n // max(1, self._chunk * 3 // 4))
         ends = [n * piece // pieces for piece in range(1, pieces + 1)]
-        self._cut(0, array(self._type.char, keys.tobytes()), array("i", slots.tobytes()), ends)
+        self._cut(slice(None), array(self._type.char, keys.tobytes()), array("i", slots.tobytes()), ends)
 
-    def _cut(self, chunk: int, keys: array[Any], slots: array[int], ends: list[int]) -> None:
-        """Put entries, cut at these ends, in the place of a chunk."""
+    def _cut(self, chunks: slice, keys: array[Any], slots: array[int], ends: list[int]) -> None:
+        """Put entries, cut at these ends, in the place of chunks."""
         parts = [slice(*pair) for pair in pairwise([0, *ends])]
-        self._keys[chunk : chunk + 1] = [keys[part] for part in parts]
-        self._slots[chunk : chunk + 1] = [slots[part] for part in parts]
-        self._last_keys[chunk : chunk + 1] = array(self._type.char, [keys[end - 1] for end in ends])
+        self._keys[chunks] = [keys[part] for part in parts]
+        self._slots[chunks] = [slots[part] for part in parts]
+        self._last_keys[chunks] = array(self._type.char, [keys[end - 1] for end in ends])

@@ -79,11 +79,6 @@ class State:
         self.core: Coreset | None = None  # the latest coreset, until something changes
 
     @property
-    def anchor(self) -> Anchor | None:
-        """The anchor, once there is one."""
-        return None if self.candidates is None else self.candidates.view.anchor
-
-    @property
     def tree(self) -> Tree | None:
         """The tree, where that is the engine and there is an anchor."""
         engine = None if self.candidates is None else self.candidates.engine
@@ -113,12 +108,13 @@ class State:
 
     def insert(self, new: ValidRows, names: Any = None) -> State:
         """Insert rows; return the state with them, another one where a first anchor may fail."""
-        state, points = self, new.points() if self.candidates is None else None
-        if points is None:
+        state = self
+        if self.candidates is not None:
             scored = self._score(new)
             self._begin(new.weights)
             self._add(new, scored)
         else:
+            points = new.points()
             try_at = self._first_try(points)
             if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
                 shared = {id(one): one for one in (self.settings, self.settings.loss, self.core)}
@@ -147,13 +143,12 @@ class State:
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
         new = new._replace(ids=self.slots.ids[slots])
-        scored, points = None if self.candidates is None else self._score(new), new.points()
+        scored, points = self._score(new), new.points()
         self._begin(new.weights)
         size = 1 if self.settings.tree else len(slots)
         for step in (slice(start, start + size) for start in range(0, len(slots), size)):
             self._drop(slots[step])
-            mine = None if scored is None else {name: column[step] for name, column in scored.items()}
-            self._add(points.take(step), mine)
+            self._add(points.take(step), {name: column[step] for name, column in scored.items()})
         self.validator.admit(new.y)
         self.consistent = True
 
@@ -167,22 +162,24 @@ class State:
             candidates.settle()
         self.consistent = True
 
-    def _score(self, new: ValidRows) -> dict[str, Array] | None:
-        """Score points before they are inserted; None if they can wait, as scoring never fails."""
-        assert self.candidates is not None
+    def _score(self, new: ValidRows) -> dict[str, Array]:
+        """Score points before they are inserted, unless there is no anchor, or they can wait."""
+        if self.candidates is None:
+            return {}
         scores = self.candidates.scores
-        waits = new.moderate and scores.never_fails and not self.settings.tree
-        return None if waits else scores.score(new.points())
+        if new.moderate and scores.never_fails and not self.settings.tree:
+            return {}
+        return scores.score(new.points())
 
-    def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array] | None) -> None:
-        """Add points: with their scores, where there are candidates, unless they wait to be scored."""
+    def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array]) -> None:
+        """Add points, with their scores unless there is no anchor, or they wait to be scored."""
         slots = self.slots.add(points)
         self.n_changes += len(slots)
         if self.candidates is None:
             self.total.add_rows(points.weights)
             return
         self.slots.changed[slots] = True
-        if scored is not None:
+        if scored:
             self.candidates.add(slots, scored)
             return
         self.waiting.update(dict.fromkeys(slots.tolist()))
@@ -248,7 +245,7 @@ class State:
     def _scored(self, view: View, *, at_once: bool = True) -> LiveCandidates:
         """Return candidates of all points; in a tree they are in any order if they are added at once."""
         slots, there = self.slots, self.slots.in_use()
-        found = LiveCandidates(slots, view, self.settings, self.n_outliers, slots.points(there[:1]))
+        found = LiveCandidates(slots, view, self.settings, self.n_outliers)
         for start in range(0, len(there), _BLOCK):
             block = there[start : start + _BLOCK]
             found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
@@ -270,7 +267,7 @@ class State:
         while len(new) and self.candidates is None:
             steps = self._n_weighted + np.cumsum(new.weights > 0)
             n = int(np.searchsorted(steps, try_at)) + 1
-            self._add(new.take(slice(0, n)), None)
+            self._add(new.take(slice(0, n)), {})
             if steps[-1] >= try_at:
                 self._find_first(uses_sample=try_at > 1)
                 try_at = self.try_at

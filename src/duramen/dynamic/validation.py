@@ -67,7 +67,7 @@ class RowValidator:
         one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
         if one is not None:
             return one
-        names = column_names(X) if is_frame(X) else _labels_of(X)
+        names = _names_of(X)
         if self.columns and names and self.columns != tuple(names):
             raise ValueError(
                 f"X has the columns {few(names)}; the rows here have {few(self.columns)}, in this order"
@@ -94,7 +94,7 @@ class RowValidator:
             return None
         weight = 1.0 if weight is None else weight
         known = isinstance(y, _NUMBERS) and float(y) in self.classes if self.labelled else y is None
-        if not known or not isinstance(weight, _NUMBERS) or not 0 <= float(weight) < self._limit:
+        if not (known and isinstance(weight, _NUMBERS) and 0 <= float(weight) < self._limit):
             return None
         row = np.ascontiguousarray(X.reshape(1, -1))
         if not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
@@ -104,10 +104,8 @@ class RowValidator:
 
     def admit(self, labels: Array | None) -> None:
         """Record the classes: labels are 0 and 1, or -1 and +1, but not both."""
-        if labels is None or not self.loss.has_classes:
-            return
-        if len(labels) > 1 or float(labels[0]) not in self.classes:
-            self.classes |= frozenset(np.unique(labels).tolist())
+        if labels is not None and self.loss.has_classes:
+            self.classes = self.classes.union(labels.tolist())
 
     def _labels(self, y: Any, n: int) -> Array | None:
         if y is None:
@@ -144,10 +142,9 @@ def _rows(X: Any) -> Array:
     return np.asarray(as_rows(X, check_values=False))
 
 
-def _labels_of(X: Any) -> list[str] | None:
-    """Return the names in the index of a pandas Series, which is a row of a frame; else None."""
-    index = getattr(X, "index", None)
-    if getattr(X, "ndim", 0) != 1 or index is None or callable(index):
-        return None
-    names = list(index)
+def _names_of(X: Any) -> list[str] | None:
+    """Return the names of the columns of a frame, or of a pandas Series that is a row of one; else None."""
+    if is_frame(X):
+        return column_names(X)
+    names = list(X.index) if hasattr(X, "iloc") else []
     return names if all(isinstance(name, str) for name in names) else None
