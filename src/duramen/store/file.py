@@ -272,9 +272,9 @@ class StoreFile:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
-    def add(self, block: Block, names: dict[int, Any] | None) -> None:
+    def add(self, block: Block, names: dict[int, Any]) -> None:
         self.blocks.add(self._dated(block))
-        if names is not None:
+        if names:
             pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
             self._connection.run_many("INSERT INTO names VALUES (?, ?)", pairs)
 
@@ -346,11 +346,11 @@ class StoreFile:
         _require(not missing, f"its metadata lack {sorted(missing)}")
         return metadata
 
-    def names(self) -> dict[int, Any] | None:
+    def names(self) -> dict[int, Any]:
         rows = self._connection.run("SELECT id, name FROM names")
         names = {one: unpack_name(packed) for one, packed in rows}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
-        return names or None
+        return names
 
     def sample(self) -> Array:
         """Read which points the anchor was found on."""

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.coreset.save import anchor_of, anchor_state
+from duramen.coreset.save import anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
     UNUSED,
     anchor_to_json,
     restore,
-    restore_settings,
     settings_from_json,
     settings_to_json,
     state_to_json,
@@ -274,7 +273,7 @@ class Store(DynamicCoreset):
             numbers = state.slots.ids[self._find(ids)]
             if len(numbers):
                 if self._metadata["audit"]:
-                    names = state.ids.names or {}
+                    names = state.ids.names
                     self._file.note_forgotten(names.get(one, one) for one in numbers.tolist())
                 super().delete(numbers)
                 self._file.remove(numbers)
@@ -358,18 +357,8 @@ class Store(DynamicCoreset):
         """Load what the file holds into memory; inside a snapshot."""
         self._free_memory()
         metadata, n, blocks = self._file.read()
-        sample, saved = self._file.sample(), metadata["anchor"]
-        restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
-        restore(
-            self,
-            metadata["state"],
-            n,
-            blocks,
-            anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
-            names=self._file.names(),
-            sample=sample,
-            order=self._file.places(),
-        )
+        names, sample, order = self._file.names(), self._file.sample(), self._file.places()
+        restore(self, metadata, n, blocks, names=names, sample=sample, order=order)
         self._metadata, tree = metadata, self._state.tree
         if tree is not None:
             tree.touched = set()
