@@ -211,8 +211,8 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, outer: Array, plan: Plan) 
     kept = Summarizer(plan)
     kept.add(slots.points(np.append(outer, inner)))  # all that are kept; sums are over the others, too
     weights, totals = ExactSums(n_strata), None
-    for at, number in enumerate(strata.numbers.tolist()):
-        weights.absorb(here.engine._weights[number], at=[at])
+    for at, (_, weight) in enumerate(here.engine.by_number.values()):
+        weights.absorb(weight, at=[at])
     if view.features is not None:
         totals = here.engine.exact_totals.take(np.arange(view.features.n_columns))
     labels = rows._state.validator.classes if view.loss.classifies else ()

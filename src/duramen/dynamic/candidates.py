@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import Settings, Suspects, View
+from duramen.coreset.view import Suspects, View
 from duramen.dynamic.ranked import Ranked, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
@@ -19,11 +19,12 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
+_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
 
 
 class LiveCandidates:
-    """The points as seen from an anchor: the paper's table L, its pointer, and the engine for all inliers.
+    """All points as seen from an anchor: the paper's table L, its pointer, and the engine for all inliers.
 
     Table L is the points in the order of (loss, id), and its pointer is the edge of the
     suspected: the points of the largest losses, the fewest that weigh at least
@@ -42,26 +43,32 @@ class LiveCandidates:
     5. The points in the engine, which are those below the edge.
     """
 
-    def __init__(self, slots: Slots, view: View, settings: Settings, n_outliers: float) -> None:
-        if settings.tree:  # where a sampler is a black box
-            Scores(view, slots)  # refuses scores that would be refused when a node is built
+    def __init__(self, slots: Slots, view: View, n_outliers: float, *, at_once: bool = False) -> None:
+        settings = view.settings
+        self._slots, self.n_outliers, self._rule = slots, n_outliers, settings.by_size
+        self.scores = Scores(view, slots)
+        self.engine: Any = Ranked(slots, self.scores)
+        if (
+            settings.tree
+        ):  # where a sampler is a black box; scores that a node would refuse are refused above
             view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
-        self._slots, self.view, self.n_outliers = slots, view, n_outliers
-        self.scores, self._rule = Scores(view, slots), settings.by_size
+            self.scores, shape = Scores(view, slots), (settings.bucket_size, settings.height)
+            self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)
+        self.view = view
         self.order = Ordered(slots)
         self.total, self.above = ExactSums(), ExactSums()  # the weight of all points, and above the edge
         self.n_suspected = 0
         self._suspects: Suspects | None  # as they were read off, until one changes
         self._set_edge(-1)
-        self.engine: Any = Ranked(slots, self.scores)
-        if settings.tree:
-            shape = settings.bucket_size, settings.height
-            self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)
+        there = slots.in_use()
+        for start in range(0, len(there), _BLOCK):
+            block = there[start : start + _BLOCK]
+            self.scores.write(block, self.scores.score(slots.points(block)), slots.extent)
+        self.add(there, {}, at_once=at_once)
 
-    def add(self, slots: Array, scored: dict[str, Array] | None = None, *, at_once: bool = False) -> None:
-        """Add points that are in their slots, as are their scores unless they are given."""
-        if scored is not None:
-            self.scores.write(slots, scored, self._slots.extent)
+    def add(self, slots: Array, scored: dict[str, Array], *, at_once: bool = False) -> None:
+        """Add points that are in their slots, and scores that are not yet; ``at_once``: in any order."""
+        self.scores.write(slots, scored, self._slots.extent)
         for step in self._steps(slots, at_once):
             self.order.add(self.scores.losses[step], step)
             self.engine.add(self._count(step, 1))
@@ -196,9 +203,9 @@ class LiveCandidates:
     def nbytes(self) -> int:
         return self.scores.size + self.order.nbytes + self.engine.nbytes
 
-    def check(self, fresh: LiveCandidates) -> None:
-        """Raise AssertionError, naming the invariant, unless all is as in those that were just made."""
-        there = self._slots.in_use()
+    def check(self, n_outliers: float) -> None:
+        """Raise AssertionError, naming the invariant, unless all is as in candidates that are made now."""
+        fresh, there = LiveCandidates(self._slots, self.view, n_outliers, at_once=True), self._slots.in_use()
         self.order.check()
         for (name, mine), other in zip(self._contents(there), fresh._contents(there), strict=True):
             assert np.array_equal(mine, other[1]), f"{name} is {mine}, not {other[1]}"

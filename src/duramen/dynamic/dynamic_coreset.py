@@ -25,7 +25,6 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
 from duramen.solvers.solve import SETTINGS, Solution, solve_quietly, warn_of
 from duramen.solvers.starts import match_centres
-from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
 
 _NAME_BYTES = 200  # roughly: a string, its number, and their place in a dictionary
@@ -232,9 +231,7 @@ class DynamicCoreset:
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor needs; None until rows show how many columns there are."""
-        if not self._state.validator.n_columns:
-            return None
-        return self._state.needed if self._settings.given is None else self.size + 1
+        return self._state.needed
 
     @property
     def solution(self) -> Solution | None:
@@ -423,9 +420,7 @@ class DynamicCoreset:
                 f"the seeds {self.seed} and {other.seed} differ; create both with the same random_state, "
                 "an integer"
             )
-        mine, theirs = self.columns, other.columns
-        if mine and theirs and mine != theirs:
-            raise ValueError(f"the other has the columns {few(theirs)}; the rows here have {few(mine)}")
+        self._state.validator.check_columns(other.columns)
         if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
 

@@ -78,16 +78,15 @@ class Ranked:
 
     Invariants
     ----------
-    1. Each point is in the list of its stratum, under its rank; lists are in order (see
-       :class:`Ordered`), and none is empty.
+    1. Each point is in its stratum, under its rank; strata ascend, are in order (see :class:`Ordered`),
+       and none is empty.
     2. The weight of a stratum is the sum of its points' weights, and the totals are the sum of what
        the points contribute, to 1e-12 of the sum of absolute values.
     """
 
     def __init__(self, slots: Slots, scores: Scores) -> None:
         self._slots, self._scores, features = slots, scores, scores.view.features
-        self._lists: dict[int, Ordered] = {}
-        self._weights: dict[int, ExactSums] = {}
+        self.by_number: dict[int, tuple[Ordered, ExactSums]] = {}  # each stratum by rank, and its weight
         self.exact_totals: Any = None if features is None else ExactSums(features.n_columns)
 
     def add(self, slots: Array) -> None:
@@ -101,13 +100,14 @@ class Ranked:
         if not len(slots):
             return
         for number, part in self._by_stratum(slots):
-            if number not in self._lists:
-                self._lists[number], self._weights[number] = Ordered(self._slots), ExactSums()
-            mine = self._lists[number]
-            (mine.add if sign > 0 else mine.remove)(self._scores.ranks[part], part)
-            self._weights[number].add_rows(self._slots.weights[part], sign)
-            if not len(mine):
-                del self._lists[number], self._weights[number]
+            if number not in self.by_number:
+                self.by_number[number] = Ordered(self._slots), ExactSums()
+                self.by_number = dict(sorted(self.by_number.items()))
+            ranked, weight = self.by_number[number]
+            (ranked.add if sign > 0 else ranked.remove)(self._scores.ranks[part], part)
+            weight.add_rows(self._slots.weights[part], sign)
+            if not len(ranked):
+                del self.by_number[number]
         self._add_contributions(slots, sign)
 
     def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
@@ -123,29 +123,28 @@ class Ranked:
     @property
     def is_finite(self) -> bool:
         """Whether every point has a finite rank; otherwise no sample can be drawn."""
-        return all(mine.last_key < np.inf for mine in self._lists.values())
+        return all(ranked.last_key < np.inf for ranked, _ in self.by_number.values())
 
     def strata(self) -> Strata:
         if not self.is_finite:
             slots = self.slots()
             wrong = slots[np.isinf(self._scores.ranks[slots])]
             self._scores.view.score(self._slots.points(wrong))  # raises the error that names one
-        numbers = sorted(self._lists)
-        counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
-        weights = np.array([self._weights[number].values for number in numbers], dtype=np.float64)
-        return Strata(np.array(numbers, dtype=np.int64), counts, weights)
+        counts = np.array([len(ranked) for ranked, _ in self.by_number.values()], dtype=np.int64)
+        weights = np.array([weight.values for _, weight in self.by_number.values()], dtype=np.float64)
+        return Strata(np.array(list(self.by_number), dtype=np.int64), counts, weights)
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        wanted = zip(sorted(self._lists), sizes[pooled].tolist(), strict=True)
-        parts = [self._lists[number].slots(size + 1) for number, size in wanted]
+        wanted = zip(self.by_number.values(), sizes[pooled].tolist(), strict=True)
+        parts = [ranked.slots(size + 1) for (ranked, _), size in wanted]
         slots, points = np.concatenate(parts), self._slots
         mine = np.repeat(pooled, [len(part) for part in parts])
         return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
         left = ExactSums()
-        for number in itertools.compress(sorted(self._lists), strata):
-            left.absorb(self._weights[number])
+        for _, weight in itertools.compress(self.by_number.values(), strata):
+            left.absorb(weight)
         left.add_rows(self._slots.weights[rows], -1)
         return left.values
 
@@ -155,23 +154,25 @@ class Ranked:
 
     @property
     def nbytes(self) -> int:
-        return sum(mine.nbytes for mine in self._lists.values())
+        return sum(ranked.nbytes for ranked, _ in self.by_number.values())
 
     def slots(self) -> Array:
         """Return the slots of all points."""
-        return np.concatenate([np.empty(0, np.int32), *(mine.slots() for mine in self._lists.values())])
+        parts = [ranked.slots() for ranked, _ in self.by_number.values()]
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     def check(self) -> None:
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
         fresh = Ranked(self._slots, self._scores)
         fresh.add(slots)
-        assert self._lists.keys() == fresh._lists.keys(), "1: a stratum is empty, or has points of another"
-        for number, mine in self._lists.items():
-            mine.check()
-            other = fresh._lists[number]
-            alike = np.array_equal([mine.keys(), mine.slots()], [other.keys(), other.slots()])
-            assert alike, f"1: stratum {number} has the wrong points or ranks"
-        assert self._weights == fresh._weights, "2: a stratum has a wrong weight"
+        assert [*self.by_number] == [*fresh.by_number], "1: a stratum is empty, or has points of another"
+        for (ranked, weight), (other, exact) in zip(
+            self.by_number.values(), fresh.by_number.values(), strict=True
+        ):
+            ranked.check()
+            alike = np.array_equal([ranked.keys(), ranked.slots()], [other.keys(), other.slots()])
+            assert alike, "1: a stratum has the wrong points or ranks"
+            assert weight == exact, "2: a stratum has a wrong weight"
         if self.exact_totals != fresh.exact_totals:
             off = np.abs(self.exact_totals.values - fresh.exact_totals.values)
             mass = np.abs(self._contributions(slots)).sum(axis=0)

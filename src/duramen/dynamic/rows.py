@@ -157,9 +157,8 @@ class Slots(Columns):
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds a wrong id"
         everything = np.sort(np.concatenate([used, free]))
         assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free do not add up"
-        assert not self.rows(free).any(), "3: a free slot still holds a row"
-        for name, column in self.columns.items():
-            assert not column[free].any(), f"3: a free slot still has something in {name}"
+        left = [self.rows(free), *(column[free] for column in self.columns.values())]
+        assert not any(map(np.any, left)), "3: a free slot still holds something"
 
     def _extend(self, extent: int) -> None:
         self.extent = extent

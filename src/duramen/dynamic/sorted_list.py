@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -46,7 +46,9 @@ class Ordered:
 
     def add(self, keys: Array, slots: Array) -> None:
         """Add slots under keys; none may be there."""
-        if self._one_by_one(self._add_one, keys, slots):
+        if self._are_few(slots):
+            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+                self._add_one(key, slot)
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
@@ -63,23 +65,21 @@ class Ordered:
         if len(slots) == 1:  # so it is with most, and numbers are faster
             self._remove_one(keys.item(), slots.item())
             return
-        if self._one_by_one(self._remove_one, keys, slots):
+        if self._are_few(slots):
+            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+                self._remove_one(key, slot)
             return
         there = self.slots()
         rest = np.isin(there, slots, invert=True, kind="table")
         self._rebuild(self.keys()[rest], there[rest])
 
-    def _one_by_one(self, change: Callable[[Any, int], None], keys: Array, slots: Array) -> bool:
-        """Add or remove entries one by one, if they are few; return whether they were."""
-        if len(slots) > _FEW_PER_CHUNK * len(self._slots):
-            return False
-        for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-            change(key, slot)
-        return True
+    def _are_few(self, entries: Array) -> bool:
+        """Return whether it takes less time to handle entries one by one."""
+        return len(entries) <= _FEW_PER_CHUNK * len(self._slots)
 
     def find(self, keys: Array) -> Array:
         """Return the slots of entries with these keys, or -1; for keys that no two entries share."""
-        if len(keys) <= _FEW_PER_CHUNK * len(self._slots) or not self._slots:
+        if self._are_few(keys) or not self._slots:
             return np.array([self.find_one(key) for key in keys.tolist()], dtype=np.int64)
         mine, slots = self.keys(), self.slots()
         places = np.minimum(mine.searchsorted(keys), len(mine) - 1)
@@ -123,8 +123,8 @@ class Ordered:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays, and about those of the lists."""
-        return sum(map(sys.getsizeof, self._keys + self._slots)) + 100 * len(self._slots)
+        """The bytes of its arrays."""
+        return sum(map(sys.getsizeof, self._keys + self._slots))
 
     def check(self) -> None:
         assert sum(map(len, self._slots)) == self._length, "2: the sizes of chunks do not add up"

@@ -40,7 +40,6 @@ _ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
 _WAITING = 128  # points inserted one by one are scored together, which halves the time
-_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 
 
 class State:
@@ -66,14 +65,13 @@ class State:
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
-        self.needed = settings.by_size.size + 1
-        self.reason = "there are no points"
+        self.needed: int | None = None  # for a first anchor
+        self.try_at, self.reason = settings.by_size.size + 1, "there are no points"
         if validator.n_columns:
             shape = settings.loss.parameter_shape(validator.n_columns) or (1,)
             if given_anchor(settings.given, settings.loss, validator.n_columns) is None:
-                self.needed = max(self.needed, _ROWS_PER_PARAMETER * int(np.prod(shape)))
-            self.reason = f"{self.needed:,} points are needed for a first one"
-        self.try_at = self.needed
+                self.try_at = max(self.try_at, _ROWS_PER_PARAMETER * int(np.prod(shape)))
+            self.needed, self.reason = self.try_at, f"{self.try_at:,} points are needed for a first one"
         self.consistent = True
         self.version = 0  # counts changes, including those of the anchor
         self.core: Coreset | None = None  # the latest coreset, until something changes
@@ -239,18 +237,8 @@ class State:
 
     def _score_all(self, view: View, *, at_once: bool = False) -> None:
         """Score all points in a view; the old candidates stay until the new ones are complete."""
-        self.candidates = found = self._scored(view, at_once=at_once)
+        self.candidates = found = LiveCandidates(self.slots, view, self.n_outliers, at_once=at_once)
         self.total, self.core = found.total, None
-
-    def _scored(self, view: View, *, at_once: bool = True) -> LiveCandidates:
-        """Return candidates of all points; in a tree they are in any order if they are added at once."""
-        slots, there = self.slots, self.slots.in_use()
-        found = LiveCandidates(slots, view, self.settings, self.n_outliers)
-        for start in range(0, len(there), _BLOCK):
-            block = there[start : start + _BLOCK]
-            found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
-        found.add(there, at_once=at_once)
-        return found
 
     @property
     def _n_weighted(self) -> int:
@@ -315,4 +303,4 @@ class State:
         assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
         assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
-            candidates.check(self._scored(candidates.view))
+            candidates.check(self.n_outliers)

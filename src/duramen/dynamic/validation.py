@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -68,10 +68,7 @@ class RowValidator:
         if one is not None:
             return one
         names = _names_of(X)
-        if self.columns and names and self.columns != tuple(names):
-            raise ValueError(
-                f"X has the columns {few(names)}; the rows here have {few(self.columns)}, in this order"
-            )
+        self.check_columns(names)
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
             raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
@@ -84,9 +81,16 @@ class RowValidator:
         labels = self._labels(y, len(rows))
         weights = 1.0 if weights is None else weights
         heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
-        parts = [part for part in (rows, labels, heavy) if part is not None]
-        moderate = len(rows) == 1 and all(np.abs(part).max(initial=0) < self._limit for part in parts)
+        parts = rows, heavy, 0 if labels is None else labels
+        moderate = len(rows) == 1 and all(np.max(np.abs(part)) < self._limit for part in parts)
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy, moderate)
+
+    def check_columns(self, names: Sequence[str] | None) -> None:
+        """Raise ValueError if rows with other names of columns are here."""
+        if self.columns and names and self.columns != tuple(names):
+            raise ValueError(
+                f"X has the columns {few(names)}; the rows here have {few(self.columns)}, in this order"
+            )
 
     def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row quickly: an array as the rows here, with a known label; None for anything else."""
