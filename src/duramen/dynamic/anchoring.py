@@ -35,7 +35,7 @@ class AnchorReport:
     --------
     >>> AnchorReport(radius=0.5, distance=2.7, n_points=100, n_late=10, n_sample=50, n_sample_gone=1)
     AnchorReport: reanchor() is advised
-      the latest solution is 2.7 from the anchor, outside the radius of 0.5: bounds no longer hold there
+      the latest solution is 2.7 from the anchor; bounds hold within its radius of 0.5
       10 of 100 points (10%) were inserted or updated since
       1 of the 50 points it was made from were deleted or updated
     """
@@ -73,24 +73,18 @@ class AnchorReport:
         if self.radius is None:
             return f"AnchorReport: no anchor yet; {self.reason}"
         verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
+        solution = "no solution yet to compare with the anchor"
+        if self.distance is not None:
+            solution = f"the latest solution is {self.distance:.4g} from the anchor"
         share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
         gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
         lines = [
             f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}",
-            self._location(),
+            f"{solution}; bounds hold within its radius of {self.radius:.4g}",
             f"{share} were inserted or updated since",
             f"{gone} were deleted or updated",
         ]
         return "\n  ".join(lines if self.n_sample else lines[:-1])
-
-    def _location(self) -> str:
-        if self.distance is None:
-            return f"no solution yet to compare with; radius {self.radius:.4g}"
-        place = "which has no radius"
-        if self.radius:
-            radius = f"the radius of {self.radius:.4g}"
-            place = f"within {radius}" if self.holds else f"outside {radius}: bounds no longer hold there"
-        return f"the latest solution is {self.distance:.4g} from the anchor, {place}"
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:

@@ -48,9 +48,7 @@ class LiveCandidates:
         self._slots, self.n_outliers, self._rule = slots, n_outliers, settings.by_size
         self.scores = Scores(view, slots)
         self.engine: Any = Ranked(slots, self.scores)
-        if (
-            settings.tree
-        ):  # where a sampler is a black box; scores that a node would refuse are refused above
+        if settings.tree:  # a sampler is a black box; scores that a node would refuse are refused above
             view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
             self.scores, shape = Scores(view, slots), (settings.bucket_size, settings.height)
             self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)

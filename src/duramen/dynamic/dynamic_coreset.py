@@ -231,7 +231,8 @@ class DynamicCoreset:
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor needs; None until rows show how many columns there are."""
-        return self._state.needed
+        needed = self._state.needed
+        return needed if needed is None or self._settings.given is None else self.size + 1
 
     @property
     def solution(self) -> Solution | None:
@@ -411,15 +412,13 @@ class DynamicCoreset:
 
     def _check_mergeable(self, other: DynamicCoreset) -> None:
         """Raise ValueError unless another can be merged into this one."""
-        if self is other:
-            raise ValueError("a dynamic coreset cannot be merged with itself")
-        if self.loss != other.loss:
-            raise ValueError(f"coresets for {self.loss!r} and {other.loss!r} cannot be merged")
-        if self.seed != other.seed:
-            raise ValueError(
-                f"the seeds {self.seed} and {other.seed} differ; create both with the same random_state, "
-                "an integer"
-            )
+        for what in ("loss", "seed"):
+            mine, theirs = getattr(self, what), getattr(other, what)
+            if mine != theirs:
+                raise ValueError(
+                    f"one with {what} {mine!r} and one with {what} {theirs!r} cannot be merged; create both "
+                    "with the same loss and the same random_state, an integer"
+                )
         self._state.validator.check_columns(other.columns)
         if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")

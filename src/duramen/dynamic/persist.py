@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, state_of
 from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.validation import RowValidator, ValidRows
+from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 
@@ -111,14 +111,13 @@ def restore(
 
     ``metadata`` has what the functions above returned: its "settings", the anchor "given" to it, its "state",
     and the "anchor" that its points are scored from, without ids.
-    Points come in blocks: the fields of ``WeightedPoints``, with ``epochs``: changed since the anchor or not.
-    ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
-    ``order`` are the ids in the order of a tree.
+    Points come in the blocks of :class:`Slots`. ``names`` are by id. ``sample`` are ids of points that the
+    anchor was found on and that are unchanged. ``order`` are the ids in the order of a tree.
     """
     given, saved, anchor = metadata["given"], metadata["state"], metadata["anchor"]
     kept: Any = anchor_of(given)
     if given is not None and given["kind"] != "anchor":
-        kept = kept.ball if given["kind"] == "ball" else kept.theta
+        kept = getattr(kept, given["kind"])  # its ball or its theta
     dyn._settings = replace(dyn._settings, seed=int(metadata["settings"]["seed"]), given=kept)
     layout, dyn._solution = saved["gate"], None
     validator = RowValidator(dyn.loss, **(layout or {}))
@@ -128,11 +127,7 @@ def restore(
         return
     validator.classes = frozenset(saved["classes"])
     vars(state).update({name: saved[name] for name in _PLAIN})
-    parts = (
-        (ValidRows(block["X"], block.get("y"), block["weights"], ids=block["ids"]), block["epochs"])
-        for block in blocks
-    )
-    state.slots.load(n, parts)
+    state.slots.load(n, blocks)
     if saved.get("named") or names:
         if not np.array_equal(sorted(names), state.slots.index.keys()):
             raise ValueError("names are missing, or belong to other points")

@@ -18,7 +18,6 @@ from duramen.points import WeightedPoints
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
-_COPIED = 1 << 16  # points copied together
 
 
 class Columns:
@@ -97,18 +96,22 @@ class Slots(Columns):
             self._free.extend(missing)
         slots = np.frombuffer(self._free[-n:], np.int64)  # indexing by int32 is slower
         del self._free[-n:]
-        self._write(slots, points)
+        self._write(slots, points.X, points.weights, points.ids, points.y)
         self.index.add(points.ids, slots)
         return slots
 
-    def load(self, n: int, parts: Iterable[tuple[Any, Array]]) -> None:
-        """Take the first ``n`` slots for points, and no others; they come with whether they changed."""
+    def block(self, slots: Array) -> dict[str, Array]:
+        """Copy points in columns: X, weights, ids, y if they have labels, and epochs: if they changed."""
+        columns = {**vars(self.points(slots)), "epochs": self.changed[slots]}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def load(self, n: int, blocks: Iterable[dict[str, Array]]) -> None:
+        """Take the first ``n`` slots for the points of such blocks, and no others."""
         self._extend(n)
         start = 0
-        for points, changed in parts:
-            slots = np.arange(start, start + len(points.ids))
-            self._write(slots, points)
-            self.changed[slots] = changed
+        for block in blocks:
+            slots = np.arange(start, start + len(block["ids"]))
+            self._write(slots, **block)
             start += len(slots)
         self.index.add(self.ids[:n], np.arange(n))
 
@@ -136,8 +139,7 @@ class Slots(Columns):
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
         slots, there = Slots(self.n_columns, self.dtype, self.y is not None), self.in_use()
-        parts = [there[start : start + _COPIED] for start in range(0, len(there), _COPIED)]
-        slots.load(len(there), ((self.points(part), self.changed[part]) for part in parts))
+        slots.load(len(there), [self.block(there)])
         return slots
 
     def in_use(self) -> Array:
@@ -167,11 +169,13 @@ class Slots(Columns):
         while len(self._blocks) * self._block_rows < extent:
             self._blocks.append(np.zeros((self._block_rows, self.n_columns), dtype=self.dtype))
 
-    def _write(self, slots: Array, points: Any) -> None:
-        self._put_rows(slots, points.X)
-        self.ids[slots], self.weights[slots] = points.ids, points.weights
+    def _write(
+        self, slots: Array, X: Array, weights: Array, ids: Array, y: Any = None, epochs: Any = False
+    ) -> None:
+        self._put_rows(slots, X)
+        self.ids[slots], self.weights[slots], self.changed[slots] = ids, weights, epochs
         if self.y is not None:
-            self.y[slots] = points.y
+            self.y[slots] = y
 
     def _put_rows(self, slots: Array, rows: Array | None) -> None:
         """Write rows; zeros without them."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from duramen.arrays import Array
 
-CHUNK = 1024  # entries
+CHUNK = 1024  # entries; few in tests, to reach every path
 _FEW_PER_CHUNK = 4  # entries to add or remove: for more, it takes less time to rebuild all chunks
 
 
@@ -23,10 +23,8 @@ class Ordered:
     Invariants
     ----------
     1. Entries ascend strictly in (key, id), within chunks and across them.
-    2. Each chunk has at least one entry, at most ``chunk``, and as many keys as slots.
+    2. Each chunk has at least one entry, at most ``CHUNK``, and as many keys as slots.
     3. ``_last_keys`` holds the key of each chunk's last entry.
-
-    ``chunk`` is the largest number of entries of a chunk; it is small in tests, to reach every path.
 
     Notes
     -----
@@ -34,8 +32,8 @@ class Ordered:
     is found, inserted and removed faster than in NumPy's.
     """
 
-    def __init__(self, named: Any, dtype: Any = np.float64, chunk: int | None = None) -> None:
-        self._named, self._type, self._chunk = named, np.dtype(dtype), chunk or CHUNK
+    def __init__(self, named: Any, dtype: Any = np.float64) -> None:
+        self._named, self._type, self._chunk = named, np.dtype(dtype), CHUNK
         self._keys: list[array[Any]] = []
         self._slots: list[array[int]] = []
         self._last_keys: array[Any] = array(self._type.char)  # one block of memory, for the bisection
@@ -170,7 +168,8 @@ class Ordered:
         lasts, chunks, ids = self._last_keys, self._slots, self._named.ids
         chunk = bisect_left(lasts, key)  # ids are compared only where keys are equal, which is rare
         if chunk < len(chunks) and lasts[chunk] == key:
-            chunk = bisect_left(chunks, name, chunk, bisect_right(lasts, key, chunk), key=self._last_name)
+            end = bisect_right(lasts, key, chunk)
+            chunk = bisect_left(chunks, name, chunk, end, key=lambda slots: ids[slots[-1]])
         if chunk == len(chunks):
             chunk -= 1
         keys, slots = self._keys[chunk], chunks[chunk]
@@ -178,9 +177,6 @@ class Ordered:
         if place < len(keys) and keys[place] == key and ids[slots[place]] < name:
             place = bisect_left(slots, name, place, bisect_right(keys, key, place), key=ids.__getitem__)
         return chunk, place
-
-    def _last_name(self, slots: array[int]) -> Any:
-        return self._named.ids[slots[-1]]
 
     # chunks
 

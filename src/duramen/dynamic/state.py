@@ -143,8 +143,8 @@ class State:
         new = new._replace(ids=self.slots.ids[slots])
         scored, points = self._score(new), new.points()
         self._begin(new.weights)
-        size = 1 if self.settings.tree else len(slots)
-        for step in (slice(start, start + size) for start in range(0, len(slots), size)):
+        tree = self.settings.tree
+        for step in [slice(row, row + 1) for row in range(len(slots))] if tree else [slice(None)]:
             self._drop(slots[step])
             self._add(points.take(step), {name: column[step] for name, column in scored.items()})
         self.validator.admit(new.y)
@@ -207,7 +207,7 @@ class State:
             )
         z, sample = outlier_weight(self.n_outliers, total), self._sample()
         view = find_view(replace(self.settings, given=given), sample, z, total, n)
-        uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
+        uses_sample = given is None or view.anchor.frozen.keys() - getattr(given, "frozen", {}).keys()
         known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
         self._move_to(view, sample.ids if uses_sample else known)
         self.version += 1
@@ -280,20 +280,20 @@ class State:
 
     def coreset(self) -> Coreset:
         """Build the coreset of the points, unless it is there: all of them, while there is no anchor."""
-        if self.core is None:
-            self.core = self._choose()
-        return self.core
-
-    def _choose(self) -> Coreset:
+        if self.core is not None:
+            return self.core
         candidates, columns = self.current_candidates(), self.validator.columns
         slots, total, z = self.slots, self.total.values, self.n_outliers
         if not total:
             raise ValueError("all weights are zero; insert points with positive weight")
         if candidates is not None:
-            return choose(candidates, candidates.view, n_outliers=outlier_weight(z, total), columns=columns)
-        points = slots.points(np.flatnonzero(slots.weights))
-        z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
-        return keep_all(points, self.settings, n_outliers=z, columns=columns)
+            z = outlier_weight(z, total)
+            self.core = choose(candidates, candidates.view, n_outliers=z, columns=columns)
+        else:
+            z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
+            points = slots.points(np.flatnonzero(slots.weights))
+            self.core = keep_all(points, self.settings, n_outliers=z, columns=columns)
+        return self.core
 
     def check(self) -> None:
         candidates, ids = self.current_candidates(), self.slots.index.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from array import array
 from typing import NamedTuple, final
 
@@ -89,8 +90,7 @@ class Tree:
         Their data must not change while they are here.
         """
         for slot in slots.tolist():
-            if slot >= len(self.position):
-                self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
+            self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
             self.position[slot] = len(self)
             self.order.append(slot)
             self._changed(len(self) - 1)
@@ -98,11 +98,10 @@ class Tree:
     def remove(self, slots: Array) -> None:
         """Remove points, in the order given; the last one of the hot bucket fills the place of each."""
         for slot in slots.tolist():
-            place, last = self.position[slot], self.order.pop()
-            if last != slot:
-                self.order[place] = last
-                self.position[last] = place
+            place, last = self.position[slot], self.order[-1]
+            self.order[place], self.position[last] = last, place
             self.position[slot] = -1
+            self.order.pop()
             self._changed(place, len(self))
 
     def _changed(self, *places: int) -> None:
@@ -143,7 +142,7 @@ class Tree:
             chosen = self._alive(self.slots())
         else:
             top = self._top()
-            chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
+            chosen = self._reduced(self._node(top, 0), size, top + 1, 0)
         return chosen.slots.astype(np.intp), chosen.weights.copy()
 
     def slots(self) -> Array:
@@ -159,14 +158,15 @@ class Tree:
             size = self._size_for(then)
             assert self.bucket_size == size, f"2: the bucket size is not {size}, which the height requires"
             assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
-        fresh: dict[tuple[int, int], NodeSummary] = {}
+        fresh = copy.copy(self)
+        fresh._nodes = {}
         for level, index in self._nodes:
             there = level <= self._top() and index < self._width(level)
             assert there, f"3: the node {level, index} has no place"
-            self._node(level, index, fresh)
-        assert fresh.keys() == self._nodes.keys(), "4: a node lacks a child"
+            fresh._node(level, index)
+        assert fresh._nodes.keys() == self._nodes.keys(), "4: a node lacks a child"
         for place, node in self._nodes.items():
-            same = all(map(np.array_equal, node, fresh[place]))
+            same = all(map(np.array_equal, node, fresh._nodes[place]))
             assert same, f"5: the node {place} is not what rebuilding it gives"
 
     def _top(self) -> int:
@@ -177,18 +177,18 @@ class Tree:
         """Count the nodes of a level."""
         return -(-self._n_buckets >> level)
 
-    def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
-        """Return a node of ``nodes``; build it there if it is missing, with what is missing below it."""
-        if (level, index) not in nodes:
+    def _node(self, level: int, index: int) -> NodeSummary:
+        """Return a node; build it if it is missing, with what is missing below it."""
+        if (level, index) not in self._nodes:
             if level:
                 below = range(2 * index, min(2 * index + 2, self._width(level - 1)))
-                children = [self._node(level - 1, child, nodes) for child in below]
+                children = [self._node(level - 1, child) for child in below]
                 whole = NodeSummary(*map(np.concatenate, zip(*children, strict=True)))
             else:
                 bucket = self.order[index * self.bucket_size : (index + 1) * self.bucket_size]
                 whole = self._alive(np.array(bucket, dtype=np.int32))
-            nodes[level, index] = self._reduced(whole, self._node_size, level, index)
-        return nodes[level, index]
+            self._nodes[level, index] = self._reduced(whole, self._node_size, level, index)
+        return self._nodes[level, index]
 
     def _alive(self, slots: Array) -> NodeSummary:
         """Leave out points of weight zero."""

@@ -64,25 +64,25 @@ class RowValidator:
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
         """Check rows, one for each of ``n_ids`` points if that is given."""
-        one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
-        if one is not None:
+        weights = 1.0 if weights is None else weights
+        if n_ids in (None, 1) and (one := self._check_one(X, y, weights)) is not None:
             return one
         names = _names_of(X)
         self.check_columns(names)
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
             raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
-        if n_ids is not None and n_ids != len(rows):
-            raise ValueError(f"X has {len(rows)} rows for {n_ids} ids; pass one row per id")
+        n = len(rows)
+        if n_ids not in (None, n):
+            raise ValueError(f"X has {n} rows for {n_ids} ids; pass one row per id")
         what = "X" if rows.dtype == self.dtype else f"X as {self.dtype}"
         with np.errstate(over="ignore"):
             rows = rows.astype(self.dtype, copy=False)
         refuse_nonfinite(rows, what, names)
-        labels = self._labels(y, len(rows))
-        weights = 1.0 if weights is None else weights
-        heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
+        labels = self._labels(y, n)
+        heavy = checked_weights(np.full(n, weights) if np.ndim(weights) == 0 else weights, n)
         parts = rows, heavy, 0 if labels is None else labels
-        moderate = len(rows) == 1 and all(np.max(np.abs(part)) < self._limit for part in parts)
+        moderate = n == 1 and all(np.max(np.abs(part)) < self._limit for part in parts)
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy, moderate)
 
     def check_columns(self, names: Sequence[str] | None) -> None:
@@ -96,7 +96,6 @@ class RowValidator:
         """Check one row quickly: an array as the rows here, with a known label; None for anything else."""
         if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape not in self._shapes:
             return None
-        weight = 1.0 if weight is None else weight
         known = isinstance(y, _NUMBERS) and float(y) in self.classes if self.labelled else y is None
         if not (known and isinstance(weight, _NUMBERS) and 0 <= float(weight) < self._limit):
             return None

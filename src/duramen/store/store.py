@@ -415,10 +415,8 @@ class Store(DynamicCoreset):
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
-        here = self._sound().slots
-        slots = here.find(numbers)
-        columns = {**vars(here.points(slots)), "epochs": here.changed[slots]}
-        return {name: column for name, column in columns.items() if column is not None}
+        slots = self._sound().slots
+        return slots.block(slots.find(numbers))
 
     def _note_anchor(self, what: str, old: Anchor | None) -> None:
         """Write the anchor, if there is one, from which all points were scored again."""
