@@ -205,8 +205,9 @@ class LiveCandidates:
         """Raise AssertionError, naming the invariant, unless all is as in candidates that are made now."""
         fresh, there = LiveCandidates(self._slots, self.view, n_outliers, at_once=True), self._slots.in_use()
         self.order.check()
-        for (name, mine), other in zip(self._contents(there), fresh._contents(there), strict=True):
-            assert np.array_equal(mine, other[1]), f"{name} is {mine}, not {other[1]}"
+        now = dict(fresh._contents(there))
+        for name, mine in self._contents(there):
+            assert np.array_equal(mine, now[name]), f"{name} is {mine}, not {now[name]}"
         if self.scores.ranks is not None:  # not to the last bit: shapes affect rounding
             ranks = self.scores.ranks[there], fresh.scores.ranks[there]
             assert np.isclose(*ranks, rtol=1e-9, atol=0).all(), "1: a point has the wrong rank"

@@ -132,7 +132,7 @@ class DynamicCoreset:
         self._lock = threading.RLock()
         self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
         self._solution: Solution | None = None
-        self._solved_at = (0, 0.0)
+        self._solved_at = (0, 0.0)  # the number of changes until then, and of outliers
 
     # settings and contents
 
@@ -388,12 +388,12 @@ class DynamicCoreset:
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
                 if self.anchor is None and other.anchor is not None:
-                    self._adopt(replace(before, given=other.anchor))
+                    self._settings = self._state.settings = replace(before, given=other.anchor)
                 try:
                     ids = theirs.ids.names_of(points.ids) if theirs.ids.names else points.ids
                     self.insert(points.X, points.y, points.weights, ids)
                 except BaseException:
-                    self._adopt(before)
+                    self._settings = self._state.settings = before
                     raise
                 validator = self._sound().validator
                 validator.columns = validator.columns or theirs.validator.columns
@@ -422,10 +422,6 @@ class DynamicCoreset:
         self._state.validator.check_columns(other.columns)
         if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
-
-    def _adopt(self, settings: Settings) -> None:
-        """Use settings with an anchor from elsewhere, in place of a first one."""
-        self._settings = self._state.settings = settings
 
     # the anchor
 
@@ -484,23 +480,20 @@ class DynamicCoreset:
         self._remember(solution)
         return solution
 
-    def _now(self) -> tuple[int, float]:
-        """Return how many changes there were, and the number of outliers."""
-        return self._state.n_changes, self.n_outliers
-
     @property
     def _has_moved_on(self) -> bool:
         """Whether so much changed since the latest solution that another start may lead to a better one."""
         if self._solution is None:
             return self.anchor_report().advised
-        (before, z), (now, z_now) = self._solved_at, self._now()
-        return now - before > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
+        (before, z), z_now = self._solved_at, self.n_outliers
+        n_changes = self._state.n_changes - before
+        return n_changes > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
 
     def _remember(self, solution: Solution) -> None:
         """Keep a solution to start from; warn if it left the ball for which bounds hold."""
         with self._lock:
             self._solution = solution
-            self._solved_at = self._now()
+            self._solved_at = self._state.n_changes, self.n_outliers
             report = self.anchor_report()
         if report.is_outside:
             warnings.warn(

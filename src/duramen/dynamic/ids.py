@@ -91,9 +91,8 @@ class Ids:
             found = slots.find(numbers)
             if names is not None and not self.names:
                 found[:] = -1
-        missing = found < 0
-        if np.count_nonzero(missing):
-            name = (names or list(map(int, numbers)))[missing.argmax()]
+        if found.min(initial=0) < 0:
+            name = (names or list(map(int, numbers)))[found.argmin()]
             raise KeyError(f"id {name!r} is not here; it was deleted or never inserted")
         return found
 

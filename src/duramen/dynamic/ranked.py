@@ -171,15 +171,15 @@ class Ranked:
 
     def _contents(self) -> list[tuple[Any, ...]]:
         """List what is the same in all engines of the same points."""
-        strata = self.by_number.items()
         return [
-            (n, ranked.keys().tobytes(), ranked.slots().tobytes(), weight) for n, (ranked, weight) in strata
+            (number, ranked.keys().tobytes(), ranked.slots().tobytes(), weight)
+            for number, (ranked, weight) in self.by_number.items()
         ]
 
     def _contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
-        scores, features = self._scores, self._scores.view.features
-        assert features is not None
+        scores = self._scores
+        features: Any = scores.view.features
         y = None if self._slots.y is None else self._slots.y[slots]
         cache = None if scores.cache is None else scores.cache[slots]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -66,7 +66,7 @@ class Slots(Columns):
         super().__init__({**types, "y": float} if labelled else types)
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
         row_bytes = max(1, n_columns * self.dtype.itemsize)
-        self._block_rows = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes)
+        self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes).bit_length() - 1
         self._blocks: list[Array] = []
         self.index = Ordered(self, np.int64)
         self._free = array("q")
@@ -89,13 +89,14 @@ class Slots(Columns):
 
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
-        n, extent = len(points.ids), self.extent
-        missing = range(extent, extent + n - len(self._free))
-        if missing:
-            self._extend(missing.stop)
-            self._free.extend(missing)
-        slots = np.frombuffer(self._free[-n:], np.int64)  # indexing by int32 is slower
+        n = len(points.ids)
+        again = self._free[-n:]
         del self._free[-n:]
+        slots = np.frombuffer(again, np.int64)  # by int32, indexing is slower
+        if len(again) < n:
+            fresh = np.arange(self.extent, self.extent + n - len(again))
+            slots = np.append(slots, fresh) if again else fresh
+            self._extend(self.extent + len(fresh))
         self._write(slots, points.X, points.weights, points.ids, points.y)
         self.index.add(points.ids, slots)
         return slots
@@ -166,8 +167,8 @@ class Slots(Columns):
         self.extent = extent
         if extent > len(self.ids):
             self.extend(extent)
-        while len(self._blocks) * self._block_rows < extent:
-            self._blocks.append(np.zeros((self._block_rows, self.n_columns), dtype=self.dtype))
+        while len(self._blocks) << self._shift < extent:
+            self._blocks.append(np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype))
 
     def _write(
         self, slots: Array, X: Array, weights: Array, ids: Array, y: Any = None, epochs: Any = False
@@ -187,15 +188,15 @@ class Slots(Columns):
 
     def _row(self, slot: int) -> Array:
         """View one row, (1, d)."""
-        block, place = divmod(slot, self._block_rows)
+        block, place = divmod(slot, 1 << self._shift)
         return self._blocks[block][place : place + 1]
 
     def _by_block(self, slots: Array) -> Iterator[tuple[Array, Any, Any]]:
         """Yield the blocks that have some of the slots, their places there, and which of them these are."""
-        numbers, places = np.divmod(slots, self._block_rows)
+        numbers = slots >> self._shift
         for number in np.unique(numbers).tolist():
             part = np.flatnonzero(numbers == number)
-            yield self._blocks[number], places[part], part
+            yield self._blocks[number], slots[part] - (number << self._shift), part
 
 
 def moderate(dtype: Any) -> float:

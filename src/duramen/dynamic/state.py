@@ -112,8 +112,9 @@ class State:
             self._begin(new.weights)
             self._add(new, scored)
         else:
-            points = new.points()
-            try_at = self._first_try(points)
+            points, given = new.points(), self.settings.given
+            complete = isinstance(given, Anchor) and complete_view(self.settings, points)
+            try_at = 1 if complete else self.try_at
             if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
                 shared = {id(one): one for one in (self.settings, self.settings.loss, self.core)}
                 state = copy.deepcopy(self, shared)
@@ -244,11 +245,6 @@ class State:
     def _n_weighted(self) -> int:
         """The number of points of positive weight, which are counted."""
         return int(np.count_nonzero(self.slots.weights))
-
-    def _first_try(self, points: WeightedPoints) -> int:
-        """Return how many points a first anchor waits for; one if the anchor given has all that is frozen."""
-        complete = isinstance(self.settings.given, Anchor) and complete_view(self.settings, points)
-        return 1 if complete else self.try_at
 
     def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
         """Insert points; a first anchor is found on the first ``try_at``, as if they came one by one."""

@@ -107,8 +107,10 @@ class RowValidator:
 
     def admit(self, labels: Array | None) -> None:
         """Record the classes: labels are 0 and 1, or -1 and +1, but not both."""
-        if labels is not None and self.loss.has_classes:
-            self.classes = self.classes.union(labels.tolist())
+        if labels is None or not self.loss.has_classes:
+            return
+        if len(labels) > 1 or float(labels[0]) not in self.classes:
+            self.classes |= frozenset(np.unique(labels).tolist())
 
     def _labels(self, y: Any, n: int) -> Array | None:
         if y is None:
