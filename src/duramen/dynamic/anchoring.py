@@ -76,12 +76,12 @@ class AnchorReport:
         solution = "no solution yet to compare with the anchor"
         if self.distance is not None:
             solution = f"the latest solution is {self.distance:.4g} from the anchor"
-        share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
+        late = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
         gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
         lines = [
             f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}",
             f"{solution}; bounds hold within its radius of {self.radius:.4g}",
-            f"{share} were inserted or updated since",
+            f"{late} were inserted or updated since",
             f"{gone} were deleted or updated",
         ]
         return "\n  ".join(lines if self.n_sample else lines[:-1])

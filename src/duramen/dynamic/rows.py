@@ -139,8 +139,8 @@ class Slots(Columns):
 
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
-        slots, there = Slots(self.n_columns, self.dtype, self.y is not None), self.in_use()
-        slots.load(len(there), [self.block(there)])
+        slots = Slots(self.n_columns, self.dtype, self.y is not None)
+        slots.load(len(self), [self.block(self.in_use())])
         return slots
 
     def in_use(self) -> Array:

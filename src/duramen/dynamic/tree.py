@@ -76,10 +76,6 @@ class Tree:
         return len(self.order)
 
     @property
-    def _n_buckets(self) -> int:
-        return -(-len(self) // self.bucket_size)
-
-    @property
     def nbytes(self) -> int:
         nodes = sum(node.slots.nbytes + node.weights.nbytes for node in self._nodes.values())
         return nodes + 4 * (len(self.order) + len(self.position))
@@ -171,11 +167,11 @@ class Tree:
 
     def _top(self) -> int:
         """Return the level of the root."""
-        return (self._n_buckets - 1).bit_length()
+        return (self._width(0) - 1).bit_length()
 
     def _width(self, level: int) -> int:
         """Count the nodes of a level."""
-        return -(-self._n_buckets >> level)
+        return -(-len(self) // (self.bucket_size << level))
 
     def _node(self, level: int, index: int) -> NodeSummary:
         """Return a node; build it if it is missing, with what is missing below it."""

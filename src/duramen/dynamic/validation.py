@@ -94,10 +94,9 @@ class RowValidator:
 
     def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row quickly: an array as the rows here, with a known label; None for anything else."""
-        if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape not in self._shapes:
-            return None
+        suits = type(X) is np.ndarray and X.dtype == self.dtype and X.shape in self._shapes
         known = isinstance(y, _NUMBERS) and float(y) in self.classes if self.labelled else y is None
-        if not (known and isinstance(weight, _NUMBERS) and 0 <= float(weight) < self._limit):
+        if not (suits and known and isinstance(weight, _NUMBERS) and 0 <= float(weight) < self._limit):
             return None
         row = np.ascontiguousarray(X.reshape(1, -1))
         if not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
