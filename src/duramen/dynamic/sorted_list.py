@@ -130,8 +130,8 @@ class Ordered:
             assert 1 <= len(slots) == len(mine) <= self._chunk, "2: a chunk has a wrong length"
             assert mine[-1] == last, "3: the key of a chunk's last entry is wrong"
         keys, names = self.keys(), self._named.ids[self.slots()]
-        up = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (names[1:] > names[:-1]))
-        assert up.all(), "1: entries do not ascend in (key, id)"
+        order = np.lexsort((names, keys))
+        assert np.array_equal(order, np.arange(len(keys))), "1: entries do not ascend in (key, id)"
 
     # one entry
 
