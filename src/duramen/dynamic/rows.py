@@ -87,17 +87,18 @@ class Slots(Columns):
         """Return the slots of distinct ids; -1 where one is not here."""
         return self.index.find(ids)
 
-    def add(self, points: Any) -> Array:
+    def add(self, points: Any, changed: bool) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
         n = len(points.ids)
         again = self._free[-n:]
         del self._free[-n:]
-        slots = np.frombuffer(again, np.int64)  # by int32, indexing is slower
         if len(again) < n:
             fresh = np.arange(self.extent, self.extent + n - len(again))
-            slots = np.append(slots, fresh) if again else fresh
+            slots = np.append(again, fresh) if again else fresh
             self._extend(self.extent + len(fresh))
-        self._write(slots, points.X, points.weights, points.ids, points.y)
+        else:
+            slots = np.frombuffer(again, np.int64)  # by int32, indexing is slower
+        self._write(slots, points.X, points.weights, points.ids, changed, points.y)
         self.index.add(points.ids, slots)
         return slots
 
@@ -170,9 +171,7 @@ class Slots(Columns):
         while len(self._blocks) << self._shift < extent:
             self._blocks.append(np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype))
 
-    def _write(
-        self, slots: Array, X: Array, weights: Array, ids: Array, y: Any = None, epochs: Any = False
-    ) -> None:
+    def _write(self, slots: Array, X: Array, weights: Array, ids: Array, epochs: Any, y: Any = None) -> None:
         self._put_rows(slots, X)
         self.ids[slots], self.weights[slots], self.changed[slots] = ids, weights, epochs
         if self.y is not None:

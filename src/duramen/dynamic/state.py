@@ -172,12 +172,11 @@ class State:
 
     def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array]) -> None:
         """Add points, with their scores unless there is no anchor, or they wait to be scored."""
-        slots = self.slots.add(points)
+        slots = self.slots.add(points, self.candidates is not None)
         self.n_changes += len(slots)
         if self.candidates is None:
             self.total.add_rows(points.weights)
             return
-        self.slots.changed[slots] = True
         if scored:
             self.candidates.add(slots, scored)
             return
