@@ -53,9 +53,10 @@ class Ordered:
         order = np.argsort(keys, kind="stable")  # merges sorted runs
         near = keys[order]
         equal = near[1:] == near[:-1]
-        tied = np.append(equal, False) | np.append(False, equal)
-        mine = order[tied]
-        order[tied] = mine[np.lexsort((self._named.ids[slots[mine]], keys[mine]))]
+        if equal.any():
+            tied = np.append(equal, False) | np.append(False, equal)
+            mine = order[tied]
+            order[tied] = mine[np.lexsort((self._named.ids[slots[mine]], keys[mine]))]
         self._rebuild(keys[order], slots[order])
 
     def remove(self, keys: Array, slots: Array) -> None:
@@ -182,6 +183,7 @@ class Ordered:
 
     def _rebuild(self, keys: Array, slots: Array) -> None:
         """Cut sorted entries into chunks that have room for more."""
+        self._keys, self._slots = [], []  # their memory is used again
         self._length = n = len(keys)
         pieces = -(-n // max(1, self._chunk * 3 // 4))
         ends = [n * piece // pieces for piece in range(1, pieces + 1)]
