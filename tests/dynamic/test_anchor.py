@@ -236,7 +236,7 @@ def test_the_report_measures_the_latest_solution():
     assert (report.radius, report.holds, report.is_outside) == (3.0, True, False)
     dyn.reanchor(solution.theta)
     assert dyn.anchor_report().distance == 0
-    assert "which has no radius" in repr(dyn.anchor_report())
+    assert "bounds hold within its radius of 0" in repr(dyn.anchor_report())
 
 
 def test_centres_are_compared_whatever_their_order():

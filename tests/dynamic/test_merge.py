@@ -98,10 +98,15 @@ def unfit():
     anchor, hinge = anchored.anchor, dm.DynamicCoreset(dm.SmoothHingeLoss(), 40, random_state=0)
     plain = dm.DynamicCoreset(dm.LogisticLoss(fit_intercept=False), 40, random_state=0)
     elsewhere = part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform")
-    yield "itself", anchored, anchored, "cannot be merged with itself"
+    yield "itself", anchored, anchored, "id 0 of row 0 is here already"
     yield "loss", live(40), hinge, "LogisticLoss.*SmoothHingeLoss"
     yield "intercept", live(40), plain, "cannot be merged"
-    yield "seed", live(40), live(40, random_state=1), "the seeds .* differ.*the same random_state"
+    yield (
+        "seed",
+        live(40),
+        live(40, random_state=1),
+        "one with seed .* and one with seed .* cannot be merged.*the same random_state",
+    )
     yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
     yield "ids", part(0, 20), part(19, 30), "id 19 of row 0 is here already"
     yield (

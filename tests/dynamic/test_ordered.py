@@ -24,6 +24,13 @@ class Names:
         self.slot_of = {int(name): slot for slot, name in enumerate(self.ids)}
 
 
+def made(names, dtype, chunk):
+    """Make an empty list whose chunks have at most so many entries."""
+    order = Ordered(names, dtype)
+    order._chunk = chunk
+    return order
+
+
 def keys_of(rng, n, dtype, spread):
     """Make keys; few different ones, or extremes among them."""
     keys = rng.integers(-spread, spread + 1, size=n).astype(dtype)
@@ -48,7 +55,7 @@ class Comings(RuleBasedStateMachine):
     )
     def set_up(self, dtype, chunk, spread, seed):
         self.names, self.dtype, self.spread = Names(seed), dtype, spread
-        self.order = Ordered(self.names, dtype, chunk)
+        self.order = made(self.names, dtype, chunk)
         self.keys: dict[int, object] = {}  # of slots
 
     @property
@@ -138,7 +145,7 @@ class TestComingsLonger(Comings.TestCase):
 def test_chunks_stay_within_their_size_as_entries_come_in_order(chunk, up):
     names = Names()
     names.ids = np.arange(ROOM)
-    order = Ordered(names, np.int64, chunk)
+    order = made(names, np.int64, chunk)
     for slot in range(ROOM) if up else range(ROOM - 1, -1, -1):
         order.add(np.array([slot]), np.array([slot]))
         order.check()
@@ -150,7 +157,7 @@ def test_ids_are_found_many_at_once():
     names = Names()
     rng = np.random.default_rng(0)
     for chunk in (2, 4, 32, 1000):
-        order = Ordered(names, np.int64, chunk)
+        order = made(names, np.int64, chunk)
         assert order.find(names.ids[:3]).tolist() == [-1, -1, -1]
         slots = rng.permutation(ROOM)[:150]
         order.add(names.ids[slots], slots)
@@ -171,7 +178,7 @@ def test_the_size_of_chunks_is_read_when_it_is_made(monkeypatch):
 
 
 def test_nothing_added_and_nothing_removed():
-    order = Ordered(Names(), np.float64, 4)
+    order = made(Names(), np.float64, 4)
     none = np.empty(0, dtype=np.int64)
     order.add(np.empty(0), none)
     order.remove(np.empty(0), none)
@@ -210,7 +217,7 @@ CORRUPTIONS = [
 
 def corrupted(how):
     names = Names()
-    order = Ordered(names, np.float64, 8)
+    order = made(names, np.float64, 8)
     order.add(np.arange(40) // 20 / 2, np.arange(40))
     order.check()
     assert len(order._slots) > 2
@@ -233,7 +240,7 @@ def test_lists_of_different_lengths_are_seen():
 def test_what_is_gone_is_overwritten(together):
     """Keys are losses, ranks and ids: where one was, memory holds zeros, and a pickle has none of them."""
     names, rng = Names(), np.random.default_rng(0)
-    order = Ordered(names, np.float64, 2 * ROOM)
+    order = made(names, np.float64, 2 * ROOM)
     keys = 1 + rng.random(ROOM)
     order.add(keys, np.arange(ROOM))
     first = order._keys[0]

@@ -97,10 +97,11 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
         return np.array(losses) @ summary.weights
 
     def parts(level, index):
-        below = tree._below(level, index)
-        below_it = [tree._nodes[child] for child in tree._children(level, index)]
-        whole = [NodeSummary(below, table.weights[below])]
-        return sum(costs(part) for part in (below_it if level else whole))
+        children = [(level - 1, 2 * index), (level - 1, 2 * index + 1)]
+        bucket = tree.slots()[index * tree.bucket_size : (index + 1) * tree.bucket_size]
+        whole = [NodeSummary(bucket, table.weights[bucket])]
+        below = [tree._nodes[child] for child in children if child in tree._nodes]
+        return sum(costs(part) for part in (below if level else whole))
 
     errors = np.zeros(tree._top() + 1)
     for (level, index), node in tree._nodes.items():

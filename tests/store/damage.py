@@ -58,7 +58,7 @@ def go_on(store, kind):
 def answers(store):
     """Return all that can be asked of a store, but the times at which things happened later than it was made."""
     points, core, anchor = store.points(), quietly(store.coreset), store.anchor
-    names = None if store._state.ids.names is None else tuple(store.names_of(points.ids))
+    names = None if not store._state.ids.names else tuple(store.names_of(points.ids))
     arrays = [points.ids, points.X, points.weights, points.y, core.ids, core.weights, core.X, core.suspected]
     if anchor is not None:
         arrays += [anchor.theta, *(anchor.frozen[name] for name in sorted(anchor.frozen))]

@@ -266,7 +266,7 @@ def held(store):
     points = {}
     if len(store):
         there = store.points()
-        names = there.ids.tolist() if store._state.ids.names is None else store.names_of(there.ids)
+        names = there.ids.tolist() if not store._state.ids.names else store.names_of(there.ids)
         labels = [None] * len(there) if there.y is None else there.y.tolist()
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)
@@ -344,8 +344,8 @@ def assert_alike(store, dyn):
     if len(dyn):
         for name in ("X", "weights", "ids", "y"):
             assert_identical_array(getattr(store.points(), name), getattr(dyn.points(), name))
-        named = dyn._state.ids.names is not None
-        assert named == (store._state.ids.names is not None)
+        named = bool(dyn._state.ids.names)
+        assert named == bool(store._state.ids.names)
         if named:
             assert store.names_of(dyn.ids).tolist() == dyn.names_of(dyn.ids).tolist()
     if dyn.total_weight > dyn.n_outliers:

@@ -203,8 +203,8 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, found: Summary) -> Summary
     labels = sorted(rows._state.validator.classes) if view.loss.classifies else ()
     n, kept, totals = len(strata.numbers), found.kept, found.totals
     weights = ExactSums(n)
-    for at, number in enumerate(strata.numbers.tolist()):
-        weights.absorb(engine._weights[number], at=[at])
+    for at, (_, weight) in enumerate(engine.by_number.values()):
+        weights.absorb(weight, at=[at])
     if n:
         lowest = here.smallest(np.arange(n), np.full(n, view.settings.by_size.size))
         kept = KeyedPoints(slots.points(lowest.rows), lowest.ranks, strata.numbers[lowest.groups])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from duramen.coreset.save import anchor_state
 from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
@@ -36,7 +35,7 @@ class AnchorReport:
     --------
     >>> AnchorReport(radius=0.5, distance=2.7, n_points=100, n_late=10, n_sample=50, n_sample_gone=1)
     AnchorReport: reanchor() is advised
-      the latest solution is 2.7 from the anchor, outside the radius of 0.5: bounds no longer hold there
+      the latest solution is 2.7 from the anchor; bounds hold within its radius of 0.5
       10 of 100 points (10%) were inserted or updated since
       1 of the 50 points it was made from were deleted or updated
     """
@@ -52,53 +51,43 @@ class AnchorReport:
     @property
     def holds(self) -> bool:
         """Whether the latest solution is within the radius; True while there is none, or no radius."""
-        return not self.radius or self.distance is None or self.distance <= self.radius * (1 + 1e-9)
+        return (self.distance or 0.0) <= (self.radius or math.inf) * (1 + 1e-9)
 
     @property
     def is_outside(self) -> bool:
         """Whether the latest solution is clearly outside, by four times the radius: then a fit warns."""
-        return not self.holds and (self.distance or 0.0) > _FAR * (self.radius or 0.0)
+        return (self.distance or 0.0) > (self.radius or math.inf) * _FAR
 
     @property
     def late_share(self) -> float:
         """The fraction of the points inserted or updated since."""
-        return self.n_late / self.n_points if self.n_points else 0.0
+        return self.n_late / max(1, self.n_points)
 
     @property
     def advised(self) -> bool:
         """Whether ``reanchor()`` is advised: the solution is far outside, or most points are new."""
         found_here = self.n_sample > 0  # one that was passed in does not depend on these points
-        return self.radius is not None and (self.is_outside or (found_here and self.late_share > _MOST_LATE))
+        return self.is_outside or (found_here and self.late_share > _MOST_LATE)
 
     def __repr__(self) -> str:
         if self.radius is None:
             return f"AnchorReport: no anchor yet; {self.reason}"
         verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
-        share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
+        solution = "no solution yet to compare with the anchor"
+        if self.distance is not None:
+            solution = f"the latest solution is {self.distance:.4g} from the anchor"
+        late = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
         gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
         lines = [
             f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}",
-            self._location(),
-            f"{share} were inserted or updated since",
+            f"{solution}; bounds hold within its radius of {self.radius:.4g}",
+            f"{late} were inserted or updated since",
             f"{gone} were deleted or updated",
         ]
         return "\n  ".join(lines if self.n_sample else lines[:-1])
 
-    def _location(self) -> str:
-        if self.distance is None:
-            return f"no solution yet to compare with; radius {self.radius:.4g}"
-        where = f"the latest solution is {self.distance:.4g} from the anchor"
-        if not self.radius:
-            return f"{where}, which has no radius"
-        if self.holds:
-            return f"{where}, within the radius of {self.radius:.4g}"
-        return f"{where}, outside the radius of {self.radius:.4g}: bounds no longer hold there"
-
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:
-    """Return whether two anchors lead to the same choices."""
-    parts: list[dict[str, Any]] = [
-        {"theta": anchor.theta, "radius": anchor.radius, **anchor.frozen} for anchor in (one, other)
-    ]
-    mine, theirs = parts
-    return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    """Return whether two anchors lead to the same choices, whichever points they were found on."""
+    mine, theirs = ({**anchor_state(anchor), "ids": None} for anchor in (one, other))
+    return mine == theirs

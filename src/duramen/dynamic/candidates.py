@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import Settings, Suspects, View
+from duramen.coreset.view import Suspects, View
 from duramen.dynamic.ranked import Ranked, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
@@ -19,11 +19,12 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
+_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
 
 
 class LiveCandidates:
-    """The points as seen from an anchor: the paper's table L, its pointer, and the engine for all inliers.
+    """All points as seen from an anchor: the paper's table L, its pointer, and the engine for all inliers.
 
     Table L is the points in the order of (loss, id), and its pointer is the edge of the
     suspected: the points of the largest losses, the fewest that weigh at least
@@ -42,28 +43,30 @@ class LiveCandidates:
     5. The points in the engine, which are those below the edge.
     """
 
-    def __init__(
-        self, slots: Slots, view: View, settings: Settings, n_outliers: float, probe: WeightedPoints
-    ) -> None:
-        if settings.tree:  # where a sampler is a black box
-            Scores(view, probe)  # refuses scores that would be refused when a node is built
+    def __init__(self, slots: Slots, view: View, n_outliers: float, *, at_once: bool = False) -> None:
+        settings = view.settings
+        self._slots, self.n_outliers, self._rule = slots, n_outliers, settings.by_size
+        self.scores = Scores(view, slots)
+        self.engine: Any = Ranked(slots, self.scores)
+        if settings.tree:  # a sampler is a black box; scores that a node would refuse are refused above
             view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
-        self._slots, self.view, self.n_outliers = slots, view, n_outliers
-        self.scores, self._rule = Scores(view, probe), settings.by_size
+            self.scores, shape = Scores(view, slots), (settings.bucket_size, settings.height)
+            self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)
+        self.view = view
         self.order = Ordered(slots)
         self.total, self.above = ExactSums(), ExactSums()  # the weight of all points, and above the edge
         self.n_suspected = 0
         self._suspects: Suspects | None  # as they were read off, until one changes
         self._set_edge(-1)
-        self.engine: Any = Ranked(slots, self.scores)
-        if settings.tree:
-            shape = settings.bucket_size, settings.height
-            self.engine = Tree(slots, view.sampler, view.seed, self._rule.size, *shape)
+        there = slots.in_use()
+        for start in range(0, len(there), _BLOCK):
+            block = there[start : start + _BLOCK]
+            self.scores.write(block, self.scores.score(slots.points(block)), slots.extent)
+        self.add(there, {}, at_once=at_once)
 
-    def add(self, slots: Array, scored: dict[str, Array] | None = None, *, at_once: bool = False) -> None:
-        """Add points that are in their slots, as are their scores unless they are given."""
-        if scored is not None:
-            self.scores.write(slots, scored, self._slots.extent)
+    def add(self, slots: Array, scored: dict[str, Array], *, at_once: bool = False) -> None:
+        """Add points that are in their slots, and scores that are not yet; ``at_once``: in any order."""
+        self.scores.write(slots, scored, self._slots.extent)
         for step in self._steps(slots, at_once):
             self.order.add(self.scores.losses[step], step)
             self.engine.add(self._count(step, 1))
@@ -75,11 +78,11 @@ class LiveCandidates:
             inner = self._count(step, -1)
             self.engine.remove(inner)
             self.order.remove(self.scores.losses[step], step)
-            first = next(self._from_edge(), -1) if len(inner) < len(step) else None
-            if first is not None and self._place(first) != self.edge:
-                self.above.add(self._edge_weight)  # of the point that was at the edge: it was not in the sum
-                self._set_edge(first)
-                self.above.add(-self._edge_weight)
+            if len(inner) < len(step):
+                first = next(self._from_edge(), -1)
+                if first != self._edge_slot:
+                    self.above.add(self._edge_weight)  # of the point at the edge: it was not in the sum
+                    self._set_edge(first)
             self.settle()
         self.scores.clear(slots)
 
@@ -96,10 +99,9 @@ class LiveCandidates:
         """Move the edge to where it must be now, and the points that it passes to the other side."""
         total, z = self.total.values, self.n_outliers
         weight = min(self._rule.suspected_of(z if z >= 1 else z * total, total), total)
-        above = self.above.values
-        if above + self._edge_weight < weight and self.n_suspected < len(self.order):
+        if self.above.values + self._edge_weight < weight:
             self.engine.remove(self._suspect(weight))
-        elif self.n_suspected and above >= _needed(self._edge_weight, weight):
+        elif self._is_released(weight):
             self.engine.add(self._release(weight))
 
     def _count(self, slots: Array, sign: int) -> Array:
@@ -108,10 +110,10 @@ class LiveCandidates:
         if len(slots) == 1 and not self._are_suspected(slots[0]):  # as most are; a number is faster
             return slots
         suspected = self._are_suspected(slots)
-        count = int(np.count_nonzero(suspected))
-        if count:
-            self.above.add_rows(self._slots.weights[slots[suspected]], sign)
-            self.n_suspected += sign * count
+        outer = slots[suspected]
+        if len(outer):
+            self.above.add_rows(self._slots.weights[outer], sign)
+            self.n_suspected += sign * len(outer)
             self._suspects = None
         return slots[~suspected]
 
@@ -126,31 +128,30 @@ class LiveCandidates:
         for part in self.order.from_place(*self.edge, up=False):
             heavy = self._slots.weights[part]
             sums = np.cumsum(np.append(before, heavy))
-            enough = np.flatnonzero(sums[:-1] >= _needed(heavy, weight))
-            parts.append(part[: enough[0]] if len(enough) else part)
-            if len(enough):
+            n = int(np.append(sums[:-1] >= _needed(heavy, weight), True).argmax())
+            parts.append(part[:n])
+            if n < len(part):
                 break
             before = sums[-1]
         slots = np.concatenate(parts)
         if len(slots):
             self.above.add(self._edge_weight)
+            self.above.add_rows(self._slots.weights[slots])
             self._set_edge(int(slots[-1]))
-            self.above.add_rows(self._slots.weights[slots[:-1]])
             self.n_suspected += len(slots)
         return slots
 
+    def _is_released(self, weight: float) -> bool:
+        """Return whether the point at the edge need not be suspected."""
+        return self._edge_slot >= 0 and self.above.values >= _needed(self._edge_weight, weight)
+
     def _release(self, weight: float) -> Array:
         """Move the edge up past all points that need not be suspected; return them."""
-        places = self._from_edge()
-        slots = [next(places)]
-        for slot in places:
-            self._set_edge(slot)
-            self.above.add(-self._edge_weight)  # without rounding: those above may weigh far less
-            if self.above.values < _needed(self._edge_weight, weight):
-                break
-            slots.append(slot)
-        else:
-            self._set_edge(-1)
+        places, slots = self._from_edge(), []
+        next(places)
+        while self._is_released(weight):
+            slots.append(self._edge_slot)
+            self._set_edge(next(places, -1))
         self.n_suspected -= len(slots)
         return np.array(slots)
 
@@ -159,12 +160,13 @@ class LiveCandidates:
         for part in self.order.from_place(*self.edge, up=True):
             yield from part.tolist()
 
-    def _place(self, slot: int) -> tuple[float, int]:
-        return _NOWHERE if slot < 0 else (float(self.scores.losses[slot]), int(self._slots.ids[slot]))
-
     def _set_edge(self, slot: int) -> None:
-        self.edge, self._suspects = self._place(slot), None
-        self._edge_weight = 0.0 if slot < 0 else float(self._slots.weights[slot])
+        """Put the edge at a point that was above it, or above them all."""
+        self._edge_slot, self.edge, self._edge_weight, self._suspects = slot, _NOWHERE, 0.0, None
+        if slot >= 0:
+            self.edge = float(self.scores.losses[slot]), int(self._slots.ids[slot])
+            self._edge_weight = float(self._slots.weights[slot])
+            self.above.add(-self._edge_weight)  # without rounding: those above may weigh far less
 
     # what a coreset is chosen from, as `Candidates` in coreset/choose.py has it
 
@@ -199,25 +201,31 @@ class LiveCandidates:
     def nbytes(self) -> int:
         return self.scores.size + self.order.nbytes + self.engine.nbytes
 
-    def check(self, fresh: LiveCandidates) -> None:
-        """Raise AssertionError, naming the invariant, unless all is as in those that were just made."""
-        there, same = self._slots.in_use(), np.array_equal
+    def check(self, n_outliers: float) -> None:
+        """Raise AssertionError, naming the invariant, unless all is as in candidates that are made now."""
+        fresh, there = LiveCandidates(self._slots, self.view, n_outliers, at_once=True), self._slots.in_use()
         self.order.check()
-        assert same(self.order.slots(), fresh.order.slots()), "1: the order holds other points"
-        assert same(self.order.keys(), fresh.order.keys()), "1: the order has a wrong loss"
-        assert same(self.scores.losses[there], fresh.scores.losses[there]), "1: a point has a wrong loss"
+        now = dict(fresh._contents(there))
+        for name, mine in self._contents(there):
+            assert np.array_equal(mine, now[name]), f"{name} is {mine}, not {now[name]}"
         if self.scores.ranks is not None:  # not to the last bit: shapes affect rounding
             ranks = self.scores.ranks[there], fresh.scores.ranks[there]
             assert np.isclose(*ranks, rtol=1e-9, atol=0).all(), "1: a point has the wrong rank"
-        for number, name in ((3, "n_suspected"), (2, "edge"), (3, "above"), (2, "_edge_weight")):
-            mine, other = getattr(self, name), getattr(fresh, name)
-            assert mine == other, f"{number}: {name} is {mine}, not {other}"
-        for part in ("rows", "weights"):
-            mine, other = getattr(self.suspects(), part), getattr(fresh.suspects(), part)
-            assert same(mine, other), f"4: the {part} of the suspects are not those of now"
-        mine, other = np.sort(self.engine.slots()), np.sort(fresh.engine.slots())
-        assert same(mine, other), "5: the engine holds other points"
         self.engine.check()
+
+    def _contents(self, there: Array) -> Iterator[tuple[str, Any]]:
+        """Yield what is the same in all candidates of the same points, which are ``there``."""
+        suspects = self.suspects()
+        yield "1: the order", self.order.slots()
+        yield "1: the order of losses", self.order.keys()
+        yield "1: losses", self.scores.losses[there]
+        yield "3: n_suspected", self.n_suspected
+        yield "2: the edge", self.edge
+        yield "3: above", self.above.parts()
+        yield "2: the weight at the edge", self._edge_weight
+        yield "4: suspects", suspects.rows
+        yield "4: the weight of suspects", suspects.weights
+        yield "5: the engine", np.sort(self.engine.slots())
 
 
 def _needed(heavy: Any, weight: float) -> Any:

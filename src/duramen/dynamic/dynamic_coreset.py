@@ -25,7 +25,6 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
 from duramen.solvers.solve import SETTINGS, Solution, solve_quietly, warn_of
 from duramen.solvers.starts import match_centres
-from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
 
 _NAME_BYTES = 200  # roughly: a string, its number, and their place in a dictionary
@@ -118,7 +117,6 @@ class DynamicCoreset:
         bucket_size: int | None = None,
         height: int | None = None,
     ) -> None:
-        shape = {"bucket_size": bucket_size, "height": height}
         settings = Settings.of(
             loss=loss,
             size=size,
@@ -128,13 +126,14 @@ class DynamicCoreset:
             calibrate=calibrate,
             random_state=random_state,
             anchor=anchor,
-            **shape,
+            bucket_size=bucket_size,
+            height=height,
         )
-        self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, **shape))
+        self._settings = replace(settings, tree=_is_tree(engine, settings.chooser, bucket_size, height))
         self._lock = threading.RLock()
         self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
         self._solution: Solution | None = None
-        self._solved_at = (0, 0.0)
+        self._solved_at = (0, 0.0)  # the number of changes until then, and of outliers
 
     # settings and contents
 
@@ -227,14 +226,14 @@ class DynamicCoreset:
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, with all that was frozen; None until there is one."""
-        return self._state.anchor
+        candidates = self._state.candidates
+        return None if candidates is None else candidates.view.anchor
 
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor needs; None until rows show how many columns there are."""
-        if not self._state.validator.n_columns:
-            return None
-        return self._state.needed if self._settings.given is None else self.size + 1
+        needed = self._state.needed
+        return needed if needed is None or self._settings.given is None else self.size + 1
 
     @property
     def solution(self) -> Solution | None:
@@ -246,7 +245,7 @@ class DynamicCoreset:
         """The number of bytes beyond the rows, labels and weights themselves."""
         with self._lock:
             state = self._state
-            names = _NAME_BYTES * len(state.ids.names or ())
+            names = _NAME_BYTES * len(state.ids.names)
             return state.slots.nbytes + names + (0 if state.candidates is None else state.candidates.nbytes)
 
     def points(self, ids: Any = None) -> WeightedPoints:
@@ -390,12 +389,12 @@ class DynamicCoreset:
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
                 if self.anchor is None and other.anchor is not None:
-                    self._adopt(replace(before, given=other.anchor))
+                    self._settings = self._state.settings = replace(before, given=other.anchor)
                 try:
-                    ids = points.ids if theirs.ids.names is None else theirs.ids.names_of(points.ids)
+                    ids = theirs.ids.names_of(points.ids) if theirs.ids.names else points.ids
                     self.insert(points.X, points.y, points.weights, ids)
                 except BaseException:
-                    self._adopt(before)
+                    self._settings = self._state.settings = before
                     raise
                 validator = self._sound().validator
                 validator.columns = validator.columns or theirs.validator.columns
@@ -414,24 +413,16 @@ class DynamicCoreset:
 
     def _check_mergeable(self, other: DynamicCoreset) -> None:
         """Raise ValueError unless another can be merged into this one."""
-        if self is other:
-            raise ValueError("a dynamic coreset cannot be merged with itself")
-        if self.loss != other.loss:
-            raise ValueError(f"coresets for {self.loss!r} and {other.loss!r} cannot be merged")
-        if self.seed != other.seed:
-            raise ValueError(
-                f"the seeds {self.seed} and {other.seed} differ; create both with the same random_state, "
-                "an integer"
-            )
-        mine, theirs = self.columns, other.columns
-        if mine and theirs and mine != theirs:
-            raise ValueError(f"the other has the columns {few(theirs)}; the rows here have {few(mine)}")
+        for what in ("loss", "seed"):
+            mine, theirs = getattr(self, what), getattr(other, what)
+            if mine != theirs:
+                raise ValueError(
+                    f"one with {what} {mine!r} and one with {what} {theirs!r} cannot be merged; create both "
+                    "with the same loss and the same random_state, an integer"
+                )
+        self._state.validator.check_columns(other.columns)
         if self.anchor and other.anchor and not same_anchor(self.anchor, other.anchor):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
-
-    def _adopt(self, settings: Settings) -> None:
-        """Use settings with an anchor from elsewhere, in place of a first one."""
-        self._settings = self._state.settings = settings
 
     # the anchor
 
@@ -490,23 +481,20 @@ class DynamicCoreset:
         self._remember(solution)
         return solution
 
-    def _now(self) -> tuple[int, float]:
-        """Return how many changes there were, and the number of outliers."""
-        return self._state.n_changes, self.n_outliers
-
     @property
     def _has_moved_on(self) -> bool:
         """Whether so much changed since the latest solution that another start may lead to a better one."""
         if self._solution is None:
             return self.anchor_report().advised
-        (before, z), (now, z_now) = self._solved_at, self._now()
-        return now - before > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
+        (before, z), z_now = self._solved_at, self.n_outliers
+        n_changes = self._state.n_changes - before
+        return n_changes > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
 
     def _remember(self, solution: Solution) -> None:
         """Keep a solution to start from; warn if it left the ball for which bounds hold."""
         with self._lock:
             self._solution = solution
-            self._solved_at = self._now()
+            self._solved_at = self._state.n_changes, self.n_outliers
             report = self.anchor_report()
         if report.is_outside:
             warnings.warn(
@@ -557,7 +545,7 @@ class DynamicCoreset:
         return state.ids.find(ids, state.slots)
 
 
-def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
+def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
     """Return whether the engine is a tree; raise if the arguments contradict each other."""
     if engine not in ("auto", "ranked", "tree"):
         raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
@@ -567,9 +555,11 @@ def _is_tree(engine: Any, sampler: Sampler | None, **shape: Any) -> bool:
             f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
-    given = [check_count(name, value) for name, value in shape.items() if value is not None]
     tree = engine == "tree" or not ranked
-    if len(given) > (1 if tree else 0):
-        text = " and ".join(f"{name}={value!r}" for name, value in shape.items())
-        raise TypeError(f"{text}: pass engine='tree', which takes one of them, or neither")
+    shape = {"bucket_size": bucket_size, "height": height}
+    given = [check_count(name, value) for name, value in shape.items() if value is not None]
+    if len(given) > int(tree):
+        raise TypeError(
+            f"{bucket_size=} and {height=}: pass engine='tree', which takes one of them, or neither"
+        )
     return tree

@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, state_of
 from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.validation import RowValidator, ValidRows
+from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 
@@ -51,14 +51,6 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     }
 
 
-def restore_settings(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None:
-    """Restore the seed, and the anchor that was given, to a dynamic coreset that was just created."""
-    kept: Any = anchor_of(given)
-    if given is not None and given["kind"] != "anchor":
-        kept = kept.ball if given["kind"] == "ball" else kept.theta
-    dyn._settings = replace(dyn._settings, seed=seed, given=kept)
-
-
 def anchor_to_json(given: Any) -> dict[str, Any] | None:
     """Convert an anchor that was given to JSON types: an anchor, a ball, or a theta alone."""
     if given is None:
@@ -93,7 +85,7 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         **UNUSED,
         **{name: getattr(state, name) for name in _PLAIN},
         "next_id": state.ids.next,
-        "named": state.ids.names is not None,
+        "named": bool(state.ids.names),
         "classes": sorted(validator.classes),
         "buckets": None if tree is None else [tree.bucket_size, tree.measured],
         "gate": {
@@ -107,21 +99,26 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
 
 def restore(
     dyn: DynamicCoreset,
-    saved: dict[str, Any],
+    metadata: dict[str, Any],
     n: int,
     blocks: Iterable[dict[str, Array]],
     *,
-    anchor: Anchor | None,
-    names: dict[int, Any] | None,
+    names: dict[int, Any],
     sample: Array,
     order: Array,
 ) -> None:
     """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
-    Points come in blocks: the fields of ``WeightedPoints``, with ``epochs``: changed since the anchor or not.
-    ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
-    ``order`` are the ids in the order of a tree.
+    ``metadata`` has what the functions above returned: its "settings", the anchor "given" to it, its "state",
+    and the "anchor" that its points are scored from, without ids.
+    Points come in the blocks of :class:`Slots`. ``names`` are by id. ``sample`` are ids of points that the
+    anchor was found on and that are unchanged. ``order`` are the ids in the order of a tree.
     """
+    given, saved, anchor = metadata["given"], metadata["state"], metadata["anchor"]
+    kept: Any = anchor_of(given)
+    if given is not None and given["kind"] != "anchor":
+        kept = getattr(kept, given["kind"])  # its ball or its theta
+    dyn._settings = replace(dyn._settings, seed=int(metadata["settings"]["seed"]), given=kept)
     layout, dyn._solution = saved["gate"], None
     validator = RowValidator(dyn.loss, **(layout or {}))
     state = State(dyn._settings, validator, saved["n_outliers"], saved["next_id"])
@@ -130,16 +127,12 @@ def restore(
         return
     validator.classes = frozenset(saved["classes"])
     vars(state).update({name: saved[name] for name in _PLAIN})
-    parts = (
-        (ValidRows(block["X"], block.get("y"), block["weights"], ids=block["ids"]), block["epochs"])
-        for block in blocks
-    )
-    state.slots.load(n, parts)
+    state.slots.load(n, blocks)
     if saved.get("named") or names:
-        if not np.array_equal(sorted(names or ()), state.slots.index.keys()):
+        if not np.array_equal(sorted(names), state.slots.index.keys()):
             raise ValueError("names are missing, or belong to other points")
         state.ids.names = names
-    state.restore(anchor, sample)
+    state.restore(anchor and anchor_of({**anchor, "ids": sorted(sample.tolist())}), sample)
     if state.tree is not None:
         slots = state.slots.find(order)
         if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):

@@ -12,7 +12,7 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import SAMPLERS, View, rank_points
 from duramen.dynamic.rows import Columns, Slots, moderate
 from duramen.dynamic.sorted_list import Ordered
-from duramen.parallel import for_each_chunk
+from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, RankedSampler, Strata
 
@@ -20,7 +20,7 @@ _TOGETHER = 1 << 13  # points whose contributions are added up together
 
 
 class Scores(Columns):
-    """Scores of points in a view, by slot; a free slot holds zeros. ``probe`` are example points.
+    """Scores of points in a view, by slot; a free slot holds zeros.
 
     They are kept for points on both sides: one that changes sides is not scored again. The
     cache is a by-product of the loss; it is kept if it is one number per point. A rank is
@@ -32,10 +32,10 @@ class Scores(Columns):
     ranks: Any = None
     strata: Array | None = None
 
-    def __init__(self, view: View, probe: WeightedPoints) -> None:
+    def __init__(self, view: View, slots: Slots) -> None:
         self.view = view
-        example = self.score(probe.take(slice(0, 1)))
-        super().__init__({name: np.zeros(0, column.dtype) for name, column in example.items()})
+        example = self.score(slots.points(slots.in_use()[:1]))
+        super().__init__({name: column.dtype for name, column in example.items()})
         moderate_theta = bool(np.abs(view.anchor.theta).max() < moderate(np.float64))
         known = type(view.sampler) in SAMPLERS.values()
         self.never_fails = view.loss.never_refuses and known and moderate_theta
@@ -43,10 +43,9 @@ class Scores(Columns):
     def score(self, points: WeightedPoints) -> dict[str, Array]:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
         anchored, cache = self.view.anchored(points)
-        found: dict[str, Any] = {"losses": np.asarray(anchored.losses, dtype=np.float64), "cache": cache}
-        sampler = self.view.sampler
-        if np.ndim(cache) != 1:
-            del found["cache"]
+        found, sampler = {"losses": np.asarray(anchored.losses, dtype=np.float64)}, self.view.sampler
+        if np.ndim(cache) == 1:
+            found["cache"] = cache
         if isinstance(sampler, RankedSampler):
             ranks, strata, _ = rank_points(sampler, anchored, self.view.seed, None, None, refuse=False)
             found["ranks"] = np.where(np.isfinite(found["losses"]), ranks, np.inf)
@@ -79,38 +78,35 @@ class Ranked:
 
     Invariants
     ----------
-    1. Each point is in the list of its stratum, under its rank; lists are in order (see
-       :class:`Ordered`), and none is empty.
+    1. Each point is in its stratum, under its rank; strata ascend, are in order (see :class:`Ordered`),
+       and none is empty.
     2. The weight of a stratum is the sum of its points' weights, and the totals are the sum of what
        the points contribute, to 1e-12 of the sum of absolute values.
     """
 
     def __init__(self, slots: Slots, scores: Scores) -> None:
         self._slots, self._scores, features = slots, scores, scores.view.features
-        self._lists: dict[int, Ordered] = {}
-        self._weights: dict[int, ExactSums] = {}
-        self.exact_totals = None if features is None else ExactSums(features.n_columns)
-
-    def add(self, slots: Array) -> None:
-        self._change(slots, 1)
+        self.by_number: dict[int, tuple[Ordered, ExactSums]] = {}  # each stratum by rank, and its weight
+        self.exact_totals: Any = None if features is None else ExactSums(features.n_columns)
 
     def remove(self, slots: Array) -> None:
         """Remove points from their strata; their data is still in their slots."""
-        self._change(slots, -1)
+        self.add(slots, -1)
 
-    def _change(self, slots: Array, sign: int) -> None:
+    def add(self, slots: Array, sign: int = 1) -> None:
+        """Add points, or remove them if ``sign`` is -1."""
         if not len(slots):
             return
         for number, part in self._by_stratum(slots):
-            if number not in self._lists:
-                self._lists[number], self._weights[number] = Ordered(self._slots), ExactSums()
-            mine = self._lists[number]
-            (mine.add if sign > 0 else mine.remove)(self._scores.ranks[part], part)
-            self._weights[number].add_rows(self._slots.weights[part], sign)
-            if not len(mine):
-                del self._lists[number], self._weights[number]
-        if self.exact_totals is not None:
-            self._add_contributions(self.exact_totals, slots, sign)
+            if number not in self.by_number:
+                self.by_number[number] = Ordered(self._slots), ExactSums()
+                self.by_number = dict(sorted(self.by_number.items()))
+            ranked, weight = self.by_number[number]
+            (ranked.add if sign > 0 else ranked.remove)(self._scores.ranks[part], part)
+            weight.add_rows(self._slots.weights[part], sign)
+            if not len(ranked):
+                del self.by_number[number]
+        self._add_contributions(slots, sign)
 
     def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
         """Split points by stratum."""
@@ -125,29 +121,26 @@ class Ranked:
     @property
     def is_finite(self) -> bool:
         """Whether every point has a finite rank; otherwise no sample can be drawn."""
-        return all(mine.last_key < np.inf for mine in self._lists.values())
+        return all(ranked.last_key < np.inf for ranked, _ in self.by_number.values())
 
     def strata(self) -> Strata:
         if not self.is_finite:
-            slots = self.slots()
-            wrong = slots[np.isinf(self._scores.ranks[slots])]
-            self._scores.view.score(self._slots.points(wrong))  # raises the error that names one
-        numbers = sorted(self._lists)
-        counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
-        weights = np.array([self._weights[number].values for number in numbers], dtype=np.float64)
-        return Strata(np.array(numbers, dtype=np.int64), counts, weights)
+            self._scores.view.score(self._slots.points(self.slots()))  # raises the error that names one
+        counts = np.array([len(ranked) for ranked, _ in self.by_number.values()], dtype=np.int64)
+        weights = np.array([weight.values for _, weight in self.by_number.values()], dtype=np.float64)
+        return Strata(np.array(list(self.by_number), dtype=np.int64), counts, weights)
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
-        groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
-        parts = [self._lists[number].slots(int(sizes[group]) + 1) for number, group in groups.items()]
+        wanted = zip(self.by_number.values(), sizes[pooled].tolist(), strict=True)
+        parts = [ranked.slots(size + 1) for (ranked, _), size in wanted]
         slots, points = np.concatenate(parts), self._slots
         mine = np.repeat(pooled, [len(part) for part in parts])
         return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
         left = ExactSums()
-        for number in itertools.compress(sorted(self._lists), strata):
-            left.absorb(self._weights[number])
+        for _, weight in itertools.compress(self.by_number.values(), strata):
+            left.absorb(weight)
         left.add_rows(self._slots.weights[rows], -1)
         return left.values
 
@@ -157,32 +150,36 @@ class Ranked:
 
     @property
     def nbytes(self) -> int:
-        return sum(mine.nbytes for mine in self._lists.values())
+        return sum(ranked.nbytes for ranked, _ in self.by_number.values())
 
     def slots(self) -> Array:
         """Return the slots of all points."""
-        return np.concatenate([np.empty(0, np.int32), *(mine.slots() for mine in self._lists.values())])
+        parts = [ranked.slots() for ranked, _ in self.by_number.values()]
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     def check(self) -> None:
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
         fresh = Ranked(self._slots, self._scores)
         fresh.add(slots)
-        assert self._lists.keys() == fresh._lists.keys(), "1: a stratum is empty, or has points of another"
-        for number, mine in self._lists.items():
-            mine.check()
-            other = fresh._lists[number]
-            alike = np.array_equal(mine.keys(), other.keys()) and np.array_equal(mine.slots(), other.slots())
-            assert alike, f"1: stratum {number} has the wrong points or ranks"
-        assert self._weights == fresh._weights, "2: a stratum has a wrong weight"
-        totals, again = self.exact_totals, fresh.exact_totals
-        if totals is not None and again is not None and totals != again:
-            off, mass = np.abs(totals.values - again.values), np.abs(self._contributions(slots)).sum(axis=0)
+        assert self._contents() == fresh._contents(), "1: a stratum has the wrong points, ranks or weight"
+        for ranked, _ in self.by_number.values():
+            ranked.check()
+        if self.exact_totals != fresh.exact_totals:
+            off = np.abs(self.exact_totals.values - fresh.exact_totals.values)
+            mass = np.abs(self._contributions(slots)).sum(axis=0)
             assert (off <= 1e-12 * mass).all(), "2: the totals are not those of the points"
+
+    def _contents(self) -> list[tuple[Any, ...]]:
+        """List what is the same in all engines of the same points."""
+        return [
+            (number, ranked.keys().tobytes(), ranked.slots().tobytes(), weight)
+            for number, (ranked, weight) in self.by_number.items()
+        ]
 
     def _contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
-        scores, features = self._scores, self._scores.view.features
-        assert features is not None
+        scores = self._scores
+        features: Any = scores.view.features
         y = None if self._slots.y is None else self._slots.y[slots]
         cache = None if scores.cache is None else scores.cache[slots]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -190,19 +187,21 @@ class Ranked:
             columns *= self._slots.weights[slots][:, None]
         return columns
 
-    def _add_contributions(self, totals: ExactSums, slots: Array, sign: int) -> None:
-        """Add to totals what points contribute, on all cores."""
+    def _add_contributions(self, slots: Array, sign: int) -> None:
+        """Add to the totals what points contribute, on all cores."""
+        totals = self.exact_totals
+        if totals is None:
+            return
         if len(slots) == 1:
             totals.add(self._contributions(slots)[0], sign)
             return
-        parts, slots = [], np.sort(slots)  # in the order of memory
+        slots = np.sort(slots)  # in the order of memory
+        starts = range(0, len(slots), _TOGETHER)
+        parts = {start: ExactSums(len(totals)) if start else totals for start in starts}
 
-        def work(chunk: slice) -> None:
-            part = totals if len(slots) <= _TOGETHER else ExactSums(len(totals))
-            part.add_rows(self._contributions(slots[chunk]), sign)
-            parts.append(part)
+        def work(start: int) -> None:
+            parts[start].add_rows(self._contributions(slots[start : start + _TOGETHER]), sign)
 
-        for_each_chunk(work, len(slots), _TOGETHER, fixed=True)
-        for part in parts:
-            if part is not totals:
-                totals.absorb(part)
+        side_by_side(work, starts)
+        for start in starts[1:]:
+            totals.absorb(parts[start])

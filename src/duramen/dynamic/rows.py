@@ -18,22 +18,20 @@ from duramen.points import WeightedPoints
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
-_COPIED = 1 << 16  # points copied together
 
 
 class Columns:
     """Arrays by slot, each also an attribute, that grow together; a free slot holds zeros."""
 
-    def __init__(self, columns: dict[str, Array]) -> None:
-        self.columns = columns
-        vars(self).update(columns)
+    def __init__(self, types: dict[str, Any]) -> None:
+        self.columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
+        vars(self).update(self.columns)
 
     def extend(self, extent: int) -> None:
-        """Make room for at least so many slots."""
+        """Make room for at least so many slots, which are more than there are."""
         for name, column in self.columns.items():
-            if len(column) < extent:
-                self.columns[name] = np.zeros(extent + extent // 8 + 64, dtype=column.dtype)
-                self.columns[name][: len(column)] = column
+            more = np.zeros(extent + extent // 8 + 64 - len(column), column.dtype)
+            self.columns[name] = np.append(column, more)
         vars(self).update(self.columns)
 
     @property
@@ -64,14 +62,14 @@ class Slots(Columns):
     y: Array | None = None
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
-        columns = {"ids": np.zeros(0, np.int64), "weights": np.zeros(0), "changed": np.zeros(0, bool)}
-        super().__init__({**columns, "y": np.zeros(0)} if labelled else columns)
+        types = {"ids": np.int64, "weights": float, "changed": bool}
+        super().__init__({**types, "y": float} if labelled else types)
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
         row_bytes = max(1, n_columns * self.dtype.itemsize)
         self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes).bit_length() - 1
         self._blocks: list[Array] = []
         self.index = Ordered(self, np.int64)
-        self._free = array("i")
+        self._free = array("q")
         self.extent = 0  # one more than the largest slot ever taken
 
     def __len__(self) -> int:
@@ -89,41 +87,40 @@ class Slots(Columns):
         """Return the slots of distinct ids; -1 where one is not here."""
         return self.index.find(ids)
 
-    def add(self, points: Any) -> Array:
+    def add(self, points: Any, changed: bool) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
         n = len(points.ids)
-        if n == 1 and self._free:  # a number is faster
-            slots = np.array([self._free.pop()])
+        again = self._free[-n:]
+        del self._free[-n:]
+        if len(again) < n:
+            fresh = np.arange(self.extent, self.extent + n - len(again))
+            slots = np.append(again, fresh) if again else fresh
+            self._extend(self.extent + len(fresh))
         else:
-            again = min(n, len(self._free))
-            slots = np.arange(self.extent - again, self.extent - again + n)
-            if again:
-                slots[:again] = self._free[-again:][::-1]
-                del self._free[-again:]
-            self._extend(self.extent + n - again)
-        self._write(slots, points)
+            slots = np.frombuffer(again, np.int64)  # by int32, indexing is slower
+        self._write(slots, points.X, points.weights, points.ids, changed, points.y)
         self.index.add(points.ids, slots)
         return slots
 
-    def load(self, n: int, parts: Iterable[tuple[Any, Array]]) -> None:
-        """Take the first ``n`` slots for points, and no others; they come with whether they changed."""
+    def block(self, slots: Array) -> dict[str, Array]:
+        """Copy points in columns: X, weights, ids, y if they have labels, and epochs: if they changed."""
+        columns = {**vars(self.points(slots)), "epochs": self.changed[slots]}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def load(self, n: int, blocks: Iterable[dict[str, Array]]) -> None:
+        """Take the first ``n`` slots for the points of such blocks, and no others."""
         self._extend(n)
         start = 0
-        for points, changed in parts:
-            slots = np.arange(start, start + len(points.ids))
-            self._write(slots, points)
-            self.changed[slots] = changed
+        for block in blocks:
+            slots = np.arange(start, start + len(block["ids"]))
+            self._write(slots, **block)
             start += len(slots)
         self.index.add(self.ids[:n], np.arange(n))
 
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
         self.index.remove(self.ids[slots], slots)
-        if len(slots) == 1:
-            self._free.append(slots.item())
-        else:
-            slots = np.sort(slots)  # in the order of memory
-            self._free.frombytes(slots.astype(np.int32).tobytes())
+        self._free.frombytes(slots.astype(np.int64, copy=False).tobytes())
         self._put_rows(slots, None)
         self.clear(slots)
 
@@ -143,9 +140,8 @@ class Slots(Columns):
 
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
-        slots, there = Slots(self.n_columns, self.dtype, self.y is not None), self.in_use()
-        parts = [there[start : start + _COPIED] for start in range(0, len(there), _COPIED)]
-        slots.load(len(there), ((self.points(part), self.changed[part]) for part in parts))
+        slots = Slots(self.n_columns, self.dtype, self.y is not None)
+        slots.load(len(self), [self.block(self.in_use())])
         return slots
 
     def in_use(self) -> Array:
@@ -157,7 +153,7 @@ class Slots(Columns):
         """The bytes of everything but the rows, labels and weights in use."""
         used = 8 * len(self) * (1 if self.y is None else 2)  # weights and labels
         idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
-        return self.size - used + idle + self.index.nbytes + 4 * len(self._free)
+        return self.size - used + idle + self.index.nbytes + 8 * len(self._free)
 
     def check(self) -> None:
         self.index.check()
@@ -165,9 +161,8 @@ class Slots(Columns):
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds a wrong id"
         everything = np.sort(np.concatenate([used, free]))
         assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free do not add up"
-        assert not self.rows(free).any(), "3: a free slot still holds a row"
-        for name, column in self.columns.items():
-            assert not column[free].any(), f"3: a free slot still has something in {name}"
+        left = [self.rows(free), *(column[free] for column in self.columns.values())]
+        assert not any(map(np.any, left)), "3: a free slot still holds something"
 
     def _extend(self, extent: int) -> None:
         self.extent = extent
@@ -176,11 +171,11 @@ class Slots(Columns):
         while len(self._blocks) << self._shift < extent:
             self._blocks.append(np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype))
 
-    def _write(self, slots: Array, points: Any) -> None:
-        self._put_rows(slots, points.X)
-        self.ids[slots], self.weights[slots] = points.ids, points.weights
+    def _write(self, slots: Array, X: Array, weights: Array, ids: Array, epochs: Any, y: Any = None) -> None:
+        self._put_rows(slots, X)
+        self.ids[slots], self.weights[slots], self.changed[slots] = ids, weights, epochs
         if self.y is not None:
-            self.y[slots] = points.y
+            self.y[slots] = y
 
     def _put_rows(self, slots: Array, rows: Array | None) -> None:
         """Write rows; zeros without them."""
@@ -192,16 +187,15 @@ class Slots(Columns):
 
     def _row(self, slot: int) -> Array:
         """View one row, (1, d)."""
-        place = slot & ((1 << self._shift) - 1)
-        return self._blocks[slot >> self._shift][place : place + 1]
+        block, place = divmod(slot, 1 << self._shift)
+        return self._blocks[block][place : place + 1]
 
     def _by_block(self, slots: Array) -> Iterator[tuple[Array, Any, Any]]:
         """Yield the blocks that have some of the slots, their places there, and which of them these are."""
-        mask = (1 << self._shift) - 1
         numbers = slots >> self._shift
         for number in np.unique(numbers).tolist():
             part = np.flatnonzero(numbers == number)
-            yield self._blocks[number], slots[part] & mask, part
+            yield self._blocks[number], slots[part] - (number << self._shift), part
 
 
 def moderate(dtype: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,20 +13,8 @@ import numpy as np
 
 from duramen.arrays import Array
 
-CHUNK = 1024  # entries
+CHUNK = 1024  # entries; few in tests, to reach every path
 _FEW_PER_CHUNK = 4  # entries to add or remove: for more, it takes less time to rebuild all chunks
-
-
-def sorted_by(keys: Array, slots: Array, ids: Array) -> Array:
-    """Sort slots by key, and by id only where keys are equal; sorted runs are merged."""
-    order = np.argsort(keys, kind="stable")
-    near = keys[order]
-    equal = near[1:] == near[:-1]
-    if equal.any():
-        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
-        mine = order[tied]
-        order[tied] = mine[np.lexsort((ids[slots[mine]], keys[mine]))]
-    return order
 
 
 class Ordered:
@@ -35,10 +23,8 @@ class Ordered:
     Invariants
     ----------
     1. Entries ascend strictly in (key, id), within chunks and across them.
-    2. Each chunk has at least one entry, at most ``chunk``, and as many keys as slots.
+    2. Each chunk has at least one entry, at most ``CHUNK``, and as many keys as slots.
     3. ``_last_keys`` holds the key of each chunk's last entry.
-
-    ``chunk`` is the largest number of entries of a chunk; it is small in tests, to reach every path.
 
     Notes
     -----
@@ -46,8 +32,8 @@ class Ordered:
     is found, inserted and removed faster than in NumPy's.
     """
 
-    def __init__(self, named: Any, dtype: Any = np.float64, chunk: int | None = None) -> None:
-        self._named, self._type, self._chunk = named, np.dtype(dtype), chunk or CHUNK
+    def __init__(self, named: Any, dtype: Any = np.float64) -> None:
+        self._named, self._type, self._chunk = named, np.dtype(dtype), CHUNK
         self._keys: list[array[Any]] = []
         self._slots: list[array[int]] = []
         self._last_keys: array[Any] = array(self._type.char)  # one block of memory, for the bisection
@@ -58,11 +44,20 @@ class Ordered:
 
     def add(self, keys: Array, slots: Array) -> None:
         """Add slots under keys; none may be there."""
-        if self._one_by_one(self._add_one, keys, slots):
+        if self._are_few(slots):
+            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+                self._add_one(key, slot)
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
-        order = sorted_by(keys, slots, self._named.ids)
+        # entries that are here are a sorted run, to be merged; without any, quicksort takes a sixth of the time
+        order = np.argsort(keys, kind="stable" if self._length else "quicksort")
+        near = keys[order]
+        equal = near[1:] == near[:-1]
+        if equal.any():
+            tied = np.append(equal, False) | np.append(False, equal)
+            mine = order[tied]
+            order[tied] = mine[np.lexsort((self._named.ids[slots[mine]], keys[mine]))]
         self._rebuild(keys[order], slots[order])
 
     def remove(self, keys: Array, slots: Array) -> None:
@@ -70,23 +65,21 @@ class Ordered:
         if len(slots) == 1:  # so it is with most, and numbers are faster
             self._remove_one(keys.item(), slots.item())
             return
-        if self._one_by_one(self._remove_one, keys, slots):
+        if self._are_few(slots):
+            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+                self._remove_one(key, slot)
             return
         there = self.slots()
         rest = np.isin(there, slots, invert=True, kind="table")
         self._rebuild(self.keys()[rest], there[rest])
 
-    def _one_by_one(self, change: Callable[[Any, int], None], keys: Array, slots: Array) -> bool:
-        """Add or remove entries one by one, if they are few; return whether they were."""
-        if len(slots) > _FEW_PER_CHUNK * len(self._slots):
-            return False
-        for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-            change(key, slot)
-        return True
+    def _are_few(self, entries: Array) -> bool:
+        """Return whether it takes less time to handle entries one by one."""
+        return len(entries) <= _FEW_PER_CHUNK * len(self._slots)
 
     def find(self, keys: Array) -> Array:
         """Return the slots of entries with these keys, or -1; for keys that no two entries share."""
-        if len(keys) <= _FEW_PER_CHUNK * len(self._slots) or not self._slots:
+        if self._are_few(keys) or not self._slots:
             return np.array([self.find_one(key) for key in keys.tolist()], dtype=np.int64)
         mine, slots = self.keys(), self.slots()
         places = np.minimum(mine.searchsorted(keys), len(mine) - 1)
@@ -130,8 +123,8 @@ class Ordered:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays, and about those of the lists."""
-        return sum(map(sys.getsizeof, self._keys + self._slots)) + 100 * len(self._slots)
+        """The bytes of its arrays."""
+        return sum(map(sys.getsizeof, self._keys + self._slots))
 
     def check(self) -> None:
         assert sum(map(len, self._slots)) == self._length, "2: the sizes of chunks do not add up"
@@ -139,8 +132,8 @@ class Ordered:
             assert 1 <= len(slots) == len(mine) <= self._chunk, "2: a chunk has a wrong length"
             assert mine[-1] == last, "3: the key of a chunk's last entry is wrong"
         keys, names = self.keys(), self._named.ids[self.slots()]
-        up = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (names[1:] > names[:-1]))
-        assert up.all(), "1: entries do not ascend in (key, id)"
+        order = np.lexsort((names, keys))
+        assert np.array_equal(order, np.arange(len(keys))), "1: entries do not ascend in (key, id)"
 
     # one entry
 
@@ -148,17 +141,15 @@ class Ordered:
         chunk, place = self._locate(key, self._named.ids[slot])
         keys, slots = self._keys[chunk], self._slots[chunk]
         size = len(slots)
-        if size == self._chunk:
-            # where entries come in order, a chunk stays full and the next begins: all would be half empty
-            half = size - max(1, size // 8) if place == size else size // 2
-            self._cut(chunk, keys, slots, [half, size])
-            self._add_one(key, slot)
-            return
         keys.insert(place, key)
         slots.insert(place, slot)
         self._length += 1
         if place == size:
             self._last_keys[chunk] = key
+        if size == self._chunk:
+            # where entries come in order, a chunk stays full and the next begins: all would be half empty
+            half = size - size // 8 if place == size else size // 2
+            self._cut(slice(chunk, chunk + 1), keys, slots, [half, size + 1])
 
     def _remove_one(self, key: Any, slot: int) -> None:
         chunk, place = self._locate(key, self._named.ids[slot])
@@ -170,7 +161,7 @@ class Ordered:
             column.pop()
         self._length -= 1
         if not slots:
-            self._cut(chunk, keys, slots, [])
+            self._cut(slice(chunk, chunk + 1), keys, slots, [])
         elif place == len(slots):
             self._last_keys[chunk] = keys[-1]
 
@@ -179,7 +170,8 @@ class Ordered:
         lasts, chunks, ids = self._last_keys, self._slots, self._named.ids
         chunk = bisect_left(lasts, key)  # ids are compared only where keys are equal, which is rare
         if chunk < len(chunks) and lasts[chunk] == key:
-            chunk = bisect_left(chunks, name, chunk, bisect_right(lasts, key, chunk), key=self._last_name)
+            end = bisect_right(lasts, key, chunk)
+            chunk = bisect_left(chunks, name, chunk, end, key=lambda slots: ids[slots[-1]])
         if chunk == len(chunks):
             chunk -= 1
         keys, slots = self._keys[chunk], chunks[chunk]
@@ -188,22 +180,19 @@ class Ordered:
             place = bisect_left(slots, name, place, bisect_right(keys, key, place), key=ids.__getitem__)
         return chunk, place
 
-    def _last_name(self, slots: array[int]) -> Any:
-        return self._named.ids[slots[-1]]
-
     # chunks
 
     def _rebuild(self, keys: Array, slots: Array) -> None:
         """Cut sorted entries into chunks that have room for more."""
-        self._keys, self._slots, self._last_keys = [], [], array(self._type.char)
+        self._keys, self._slots = [], []  # their memory is used again
         self._length = n = len(keys)
         pieces = -(-n // max(1, self._chunk * 3 // 4))
         ends = [n * piece // pieces for piece in range(1, pieces + 1)]
-        self._cut(0, array(self._type.char, keys.tobytes()), array("i", slots.tobytes()), ends)
+        self._cut(slice(None), array(self._type.char, keys.tobytes()), array("i", slots.tobytes()), ends)
 
-    def _cut(self, chunk: int, keys: array[Any], slots: array[int], ends: list[int]) -> None:
-        """Put entries, cut at these ends, in the place of a chunk."""
+    def _cut(self, chunks: slice, keys: array[Any], slots: array[int], ends: list[int]) -> None:
+        """Put entries, cut at these ends, in the place of chunks."""
         parts = [slice(*pair) for pair in pairwise([0, *ends])]
-        self._keys[chunk : chunk + 1] = [keys[part] for part in parts]
-        self._slots[chunk : chunk + 1] = [slots[part] for part in parts]
-        self._last_keys[chunk : chunk + 1] = array(self._type.char, [keys[end - 1] for end in ends])
+        self._keys[chunks] = [keys[part] for part in parts]
+        self._slots[chunks] = [slots[part] for part in parts]
+        self._last_keys[chunks] = array(self._type.char, [keys[end - 1] for end in ends])

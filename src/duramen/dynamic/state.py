@@ -40,7 +40,6 @@ _ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
 _WAITING = 128  # points inserted one by one are scored together, which halves the time
-_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 
 
 class State:
@@ -66,22 +65,16 @@ class State:
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
-        self.needed = settings.by_size.size + 1
-        self.reason = "there are no points"
+        self.needed: int | None = None  # for a first anchor
+        self.try_at, self.reason = settings.by_size.size + 1, "there are no points"
         if validator.n_columns:
             shape = settings.loss.parameter_shape(validator.n_columns) or (1,)
             if given_anchor(settings.given, settings.loss, validator.n_columns) is None:
-                self.needed = max(self.needed, _ROWS_PER_PARAMETER * int(np.prod(shape)))
-            self.reason = f"{self.needed:,} points are needed for a first one"
-        self.try_at = self.needed
+                self.try_at = max(self.try_at, _ROWS_PER_PARAMETER * int(np.prod(shape)))
+            self.needed, self.reason = self.try_at, f"{self.try_at:,} points are needed for a first one"
         self.consistent = True
         self.version = 0  # counts changes, including those of the anchor
         self.core: Coreset | None = None  # the latest coreset, until something changes
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """The anchor, once there is one."""
-        return None if self.candidates is None else self.candidates.view.anchor
 
     @property
     def tree(self) -> Tree | None:
@@ -113,13 +106,15 @@ class State:
 
     def insert(self, new: ValidRows, names: Any = None) -> State:
         """Insert rows; return the state with them, another one where a first anchor may fail."""
-        state, points = self, new.points() if self.candidates is None else None
-        if points is None:
+        state = self
+        if self.candidates is not None:
             scored = self._score(new)
             self._begin(new.weights)
             self._add(new, scored)
         else:
-            try_at = self._first_try(points)
+            points, given = new.points(), self.settings.given
+            complete = isinstance(given, Anchor) and is_complete(self.settings, points.n_columns)
+            try_at = 1 if complete else self.try_at
             if self._n_weighted + np.count_nonzero(new.weights) >= try_at:
                 shared = {id(one): one for one in (self.settings, self.settings.loss, self.core)}
                 state = copy.deepcopy(self, shared)
@@ -147,13 +142,12 @@ class State:
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
         new = new._replace(ids=self.slots.ids[slots])
-        scored, points = None if self.candidates is None else self._score(new), new.points()
+        scored, points = self._score(new), new.points()
         self._begin(new.weights)
-        size = 1 if self.settings.tree else len(slots)
-        for step in (slice(start, start + size) for start in range(0, len(slots), size)):
+        tree = self.settings.tree
+        for step in [slice(row, row + 1) for row in range(len(slots))] if tree else [slice(None)]:
             self._drop(slots[step])
-            mine = None if scored is None else {name: column[step] for name, column in scored.items()}
-            self._add(points.take(step), mine)
+            self._add(points.take(step), {name: column[step] for name, column in scored.items()})
         self.validator.admit(new.y)
         self.consistent = True
 
@@ -167,22 +161,23 @@ class State:
             candidates.settle()
         self.consistent = True
 
-    def _score(self, new: ValidRows) -> dict[str, Array] | None:
-        """Score points before they are inserted; None if they can wait, as scoring never fails."""
-        assert self.candidates is not None
+    def _score(self, new: ValidRows) -> dict[str, Array]:
+        """Score points before they are inserted, unless there is no anchor, or they can wait."""
+        if self.candidates is None:
+            return {}
         scores = self.candidates.scores
-        waits = new.moderate and scores.never_fails and not self.settings.tree
-        return None if waits else scores.score(new.points())
+        if new.moderate and scores.never_fails and not self.settings.tree:
+            return {}
+        return scores.score(new.points())
 
-    def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array] | None) -> None:
-        """Add points: with their scores, where there are candidates, unless they wait to be scored."""
-        slots = self.slots.add(points)
+    def _add(self, points: WeightedPoints | ValidRows, scored: dict[str, Array]) -> None:
+        """Add points, with their scores unless there is no anchor, or they wait to be scored."""
+        slots = self.slots.add(points, self.candidates is not None)
         self.n_changes += len(slots)
         if self.candidates is None:
             self.total.add_rows(points.weights)
             return
-        self.slots.changed[slots] = True
-        if scored is not None:
+        if scored:
             self.candidates.add(slots, scored)
             return
         self.waiting.update(dict.fromkeys(slots.tolist()))
@@ -212,7 +207,7 @@ class State:
             )
         z, sample = outlier_weight(self.n_outliers, total), self._sample()
         view = find_view(replace(self.settings, given=given), sample, z, total, n)
-        uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
+        uses_sample = given is None or view.anchor.frozen.keys() - getattr(given, "frozen", {}).keys()
         known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
         self._move_to(view, sample.ids if uses_sample else known)
         self.version += 1
@@ -242,35 +237,20 @@ class State:
 
     def _score_all(self, view: View, *, at_once: bool = False) -> None:
         """Score all points in a view; the old candidates stay until the new ones are complete."""
-        self.candidates = found = self._scored(view, at_once=at_once)
+        self.candidates = found = LiveCandidates(self.slots, view, self.n_outliers, at_once=at_once)
         self.total, self.core = found.total, None
-
-    def _scored(self, view: View, *, at_once: bool = True) -> LiveCandidates:
-        """Return candidates of all points; in a tree they are in any order if they are added at once."""
-        slots, there = self.slots, self.slots.in_use()
-        found = LiveCandidates(slots, view, self.settings, self.n_outliers, slots.points(there[:1]))
-        for start in range(0, len(there), _BLOCK):
-            block = there[start : start + _BLOCK]
-            found.scores.write(block, found.scores.score(slots.points(block)), slots.extent)
-        found.add(there, at_once=at_once)
-        return found
 
     @property
     def _n_weighted(self) -> int:
         """The number of points of positive weight, which are counted."""
         return int(np.count_nonzero(self.slots.weights))
 
-    def _first_try(self, points: WeightedPoints) -> int:
-        """Return how many points a first anchor waits for; one if the anchor given has all that is frozen."""
-        complete = isinstance(self.settings.given, Anchor) and is_complete(self.settings, points.n_columns)
-        return 1 if complete else self.try_at
-
     def _insert_first(self, new: WeightedPoints, try_at: int) -> None:
         """Insert points; a first anchor is found on the first ``try_at``, as if they came one by one."""
         while len(new) and self.candidates is None:
             steps = self._n_weighted + np.cumsum(new.weights > 0)
             n = int(np.searchsorted(steps, try_at)) + 1
-            self._add(new.take(slice(0, n)), None)
+            self._add(new.take(slice(0, n)), {})
             if steps[-1] >= try_at:
                 self._find_first(uses_sample=try_at > 1)
                 try_at = self.try_at
@@ -295,20 +275,20 @@ class State:
 
     def coreset(self) -> Coreset:
         """Build the coreset of the points, unless it is there: all of them, while there is no anchor."""
-        if self.core is None:
-            self.core = self._choose()
-        return self.core
-
-    def _choose(self) -> Coreset:
+        if self.core is not None:
+            return self.core
         candidates, columns = self.current_candidates(), self.validator.columns
         slots, total, z = self.slots, self.total.values, self.n_outliers
         if not total:
             raise ValueError("all weights are zero; insert points with positive weight")
         if candidates is not None:
-            return choose(candidates, candidates.view, n_outliers=outlier_weight(z, total), columns=columns)
-        points = slots.points(np.flatnonzero(slots.weights))
-        z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
-        return keep_all(points, self.settings, n_outliers=z, columns=columns)
+            z = outlier_weight(z, total)
+            self.core = choose(candidates, candidates.view, n_outliers=z, columns=columns)
+        else:
+            z = z if z >= total else outlier_weight(z, total)  # a count may exceed what is there
+            points = slots.points(np.flatnonzero(slots.weights))
+            self.core = keep_all(points, self.settings, n_outliers=z, columns=columns)
+        return self.core
 
     def check(self) -> None:
         candidates, ids = self.current_candidates(), self.slots.index.keys()
@@ -318,4 +298,4 @@ class State:
         assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
         assert self.sample <= set(ids.tolist()), "3: a point of the sample is gone"
         if candidates is not None:
-            candidates.check(self._scored(candidates.view))
+            candidates.check(self.n_outliers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from array import array
 from typing import NamedTuple, final
 
@@ -75,10 +76,6 @@ class Tree:
         return len(self.order)
 
     @property
-    def _n_buckets(self) -> int:
-        return -(-len(self) // self.bucket_size)
-
-    @property
     def nbytes(self) -> int:
         nodes = sum(node.slots.nbytes + node.weights.nbytes for node in self._nodes.values())
         return nodes + 4 * (len(self.order) + len(self.position))
@@ -89,8 +86,7 @@ class Tree:
         Their data must not change while they are here.
         """
         for slot in slots.tolist():
-            if slot >= len(self.position):
-                self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
+            self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
             self.position[slot] = len(self)
             self.order.append(slot)
             self._changed(len(self) - 1)
@@ -98,11 +94,10 @@ class Tree:
     def remove(self, slots: Array) -> None:
         """Remove points, in the order given; the last one of the hot bucket fills the place of each."""
         for slot in slots.tolist():
-            place, last = self.position[slot], self.order.pop()
-            if last != slot:
-                self.order[place] = last
-                self.position[last] = place
+            place, last = self.position[slot], self.order[-1]
+            self.order[place], self.position[last] = last, place
             self.position[slot] = -1
+            self.order.pop()
             self._changed(place, len(self))
 
     def _changed(self, *places: int) -> None:
@@ -113,8 +108,10 @@ class Tree:
             bucket = place // self.bucket_size
             for level in range(self._top() + 2):  # the root may have been one level higher
                 self._nodes.pop((level, bucket >> level), None)
-        if self._height is not None:
-            self._resize()
+        n, then = len(self), self.measured
+        if self._height is not None and (n >= 2 * then or 2 * n <= then):
+            self._nodes.clear()
+            self.measured, self.bucket_size = n, self._size_for(n)
 
     def restore(self, slots: Array, bucket_size: int, measured: int) -> None:
         """Arrange the same slots in another order, with the bucket size that was chosen for it."""
@@ -122,15 +119,8 @@ class Tree:
         self.add(slots)
         self.bucket_size, self.measured = bucket_size, measured
 
-    def _resize(self) -> None:
-        """Choose the bucket size again if it is due."""
-        n, then = len(self), self.measured
-        if n >= 2 * then or 2 * n <= then:
-            self._nodes.clear()
-            self.measured = max(1, 2 * then) if n >= 2 * then else n
-        self.bucket_size = self._size_for(self.measured)
-
     def _size_for(self, n: int) -> int:
+        """Return the bucket size that the height requires for so many points."""
         assert self._height is not None
         return max(1, -(-n // 2 ** (self._height - 1)))
 
@@ -144,13 +134,11 @@ class Tree:
 
         If ``reduce`` raises, so does this, and the tree stays valid.
         """
-        if not len(self):
-            return np.empty(0, dtype=np.intp), np.empty(0)
         if len(self) <= size:
             chosen = self._alive(self.slots())
         else:
             top = self._top()
-            chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
+            chosen = self._reduced(self._node(top, 0), size, top + 1, 0)
         return chosen.slots.astype(np.intp), chosen.weights.copy()
 
     def slots(self) -> Array:
@@ -158,51 +146,45 @@ class Tree:
         return np.array(self.order, dtype=np.int32)
 
     def check(self) -> None:
-        n, places = len(self), [self.position[slot] for slot in self.order]
-        assert places == list(range(n)), "1: position is not where the order has a slot"
-        assert sum(place >= 0 for place in self.position) == n, "1: position has slots that the order lacks"
+        n, then, position = len(self), self.measured, np.full(len(self.position), -1)
+        position[self.slots()] = np.arange(n)
+        assert np.array_equal(position, self.position), "1: a position is not where the order has a slot"
         assert self.bucket_size >= 1, "2: the bucket size is not positive"
         if self._height is not None:
-            then, size = self.measured, self._size_for(self.measured)
+            size = self._size_for(then)
             assert self.bucket_size == size, f"2: the bucket size is not {size}, which the height requires"
             assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
-        fresh: dict[tuple[int, int], NodeSummary] = {}
+        fresh = copy.copy(self)
+        fresh._nodes = {}
         for level, index in self._nodes:
-            there = 0 <= level <= self._top() and 0 <= index < self._width(level)
+            there = level <= self._top() and index < self._width(level)
             assert there, f"3: the node {level, index} has no place"
-            self._node(level, index, fresh)
-        assert fresh.keys() == self._nodes.keys(), "4: a node lacks a child"
+            fresh._node(level, index)
+        assert fresh._nodes.keys() == self._nodes.keys(), "4: a node lacks a child"
         for place, node in self._nodes.items():
-            same = all(map(np.array_equal, node, fresh[place]))
+            same = all(map(np.array_equal, node, fresh._nodes[place]))
             assert same, f"5: the node {place} is not what rebuilding it gives"
-
-    def _children(self, level: int, index: int) -> list[tuple[int, int]]:
-        below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
-        return [(level - 1, child) for child in below]
 
     def _top(self) -> int:
         """Return the level of the root."""
-        return (self._n_buckets - 1).bit_length()
+        return (self._width(0) - 1).bit_length()
 
     def _width(self, level: int) -> int:
         """Count the nodes of a level."""
-        return -(-self._n_buckets >> level)
+        return -(-len(self) // (self.bucket_size << level))
 
-    def _below(self, level: int, index: int) -> Array:
-        """Return the slots in the buckets below a node: one bucket, below level 0."""
-        first, stop = ((one << level) * self.bucket_size for one in (index, index + 1))
-        return np.array(self.order[first:stop], dtype=np.int32)
-
-    def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
-        """Return a node of ``nodes``; build it there if it is missing, with what is missing below it."""
-        if (level, index) not in nodes:
-            children = [self._node(*child, nodes) for child in self._children(level, index)]
+    def _node(self, level: int, index: int) -> NodeSummary:
+        """Return a node; build it if it is missing, with what is missing below it."""
+        if (level, index) not in self._nodes:
             if level:
+                below = range(2 * index, min(2 * index + 2, self._width(level - 1)))
+                children = [self._node(level - 1, child) for child in below]
                 whole = NodeSummary(*map(np.concatenate, zip(*children, strict=True)))
             else:
-                whole = self._alive(self._below(0, index))
-            nodes[level, index] = self._reduced(whole, self._node_size, level, index)
-        return nodes[level, index]
+                bucket = self.order[index * self.bucket_size : (index + 1) * self.bucket_size]
+                whole = self._alive(np.array(bucket, dtype=np.int32))
+            self._nodes[level, index] = self._reduced(whole, self._node_size, level, index)
+        return self._nodes[level, index]
 
     def _alive(self, slots: Array) -> NodeSummary:
         """Leave out points of weight zero."""

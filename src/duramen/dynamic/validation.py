@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -64,37 +64,39 @@ class RowValidator:
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
         """Check rows, one for each of ``n_ids`` points if that is given."""
-        one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
-        if one is not None:
+        weights = 1.0 if weights is None else weights
+        if n_ids in (None, 1) and (one := self._check_one(X, y, weights)) is not None:
             return one
-        names = column_names(X) if is_frame(X) else _labels_of(X)
-        if self.columns and names and self.columns != tuple(names):
-            raise ValueError(
-                f"X has the columns {few(names)}; the rows here have {few(self.columns)}, in this order"
-            )
+        names = _names_of(X)
+        self.check_columns(names)
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
             raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
-        if n_ids is not None and n_ids != len(rows):
-            raise ValueError(f"X has {len(rows)} rows for {n_ids} ids; pass one row per id")
+        n = len(rows)
+        if n_ids not in (None, n):
+            raise ValueError(f"X has {n} rows for {n_ids} ids; pass one row per id")
         what = "X" if rows.dtype == self.dtype else f"X as {self.dtype}"
         with np.errstate(over="ignore"):
             rows = rows.astype(self.dtype, copy=False)
         refuse_nonfinite(rows, what, names)
-        labels = self._labels(y, len(rows))
-        weights = 1.0 if weights is None else weights
-        heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
-        parts = [part for part in (rows, labels, heavy) if part is not None]
-        moderate = len(rows) == 1 and all(np.abs(part).max(initial=0) < self._limit for part in parts)
+        labels = self._labels(y, n)
+        heavy = checked_weights(np.full(n, weights) if np.ndim(weights) == 0 else weights, n)
+        parts = rows, heavy, 0 if labels is None else labels
+        moderate = n == 1 and all(np.max(np.abs(part)) < self._limit for part in parts)
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy, moderate)
+
+    def check_columns(self, names: Sequence[str] | None) -> None:
+        """Raise ValueError if rows with other names of columns are here."""
+        if self.columns and names and self.columns != tuple(names):
+            raise ValueError(
+                f"X has the columns {few(names)}; the rows here have {few(self.columns)}, in this order"
+            )
 
     def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row quickly: an array as the rows here, with a known label; None for anything else."""
-        if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape not in self._shapes:
-            return None
-        weight = 1.0 if weight is None else weight
+        suits = type(X) is np.ndarray and X.dtype == self.dtype and X.shape in self._shapes
         known = isinstance(y, _NUMBERS) and float(y) in self.classes if self.labelled else y is None
-        if not known or not isinstance(weight, _NUMBERS) or not 0 <= float(weight) < self._limit:
+        if not (suits and known and isinstance(weight, _NUMBERS) and 0 <= float(weight) < self._limit):
             return None
         row = np.ascontiguousarray(X.reshape(1, -1))
         if not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
@@ -144,10 +146,9 @@ def _rows(X: Any) -> Array:
     return np.asarray(as_rows(X))
 
 
-def _labels_of(X: Any) -> list[str] | None:
-    """Return the names in the index of a pandas Series, which is a row of a frame; else None."""
-    index = getattr(X, "index", None)
-    if getattr(X, "ndim", 0) != 1 or index is None or callable(index):
-        return None
-    names = list(index)
+def _names_of(X: Any) -> list[str] | None:
+    """Return the names of the columns of a frame, or of a pandas Series that is a row of one; else None."""
+    if is_frame(X):
+        return column_names(X)
+    names = list(X.index) if hasattr(X, "iloc") else []
     return names if all(isinstance(name, str) for name in names) else None

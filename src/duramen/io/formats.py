@@ -63,7 +63,7 @@ def open_table(path: Any) -> Table:
         elif is_pattern(source):
             files = _matching(source)
         if not files:
-            raise FileNotFoundError(f"no files match {source}; put a name that contains *, ? or [ into a list")
+            raise FileNotFoundError(f"no files match {source}; put names that contain *, ? or [ into a list")
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")

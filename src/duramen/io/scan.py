@@ -145,13 +145,13 @@ def scan(
     Parameters
     ----------
     source : path, list of paths, Arrow dataset or table, list of batches, or function
-        A file (Parquet, CSV, TSV, Arrow, Feather, .npz), a folder of such
-        files (if it has several formats, its Parquet files), a pattern such as
-        ``"data/*.parquet"``, or a list of files, all with the same columns; a ``pyarrow.dataset.Dataset``; or batches: a list of them,
-        an object that can be iterated over repeatedly, or a function that
-        returns an iterator each time it is called. A batch is an array X, a tuple
-        (X, y) or (X, y, weights), a data frame or record batch, or points with ids
-        that are distinct over all batches.
+        A file (Parquet, CSV, TSV, Arrow, Feather, .npz), a folder of such files (if it
+        has several formats, its Parquet files), a pattern such as ``"data/*.parquet"``,
+        or a list of files, all with the same columns; a ``pyarrow.dataset.Dataset``; or
+        batches: a list of them, an object that can be iterated over repeatedly, or a
+        function that returns an iterator each time it is called. A batch is an array X,
+        a tuple (X, y) or (X, y, weights), a data frame or record batch, or points with
+        ids that are distinct over all batches.
     label, weight, id : str, optional
         The columns of labels, weights, and ids: whole numbers, or text that becomes
         numbers (``names_of`` of the result returns the text). Without ``id``, rows are

@@ -278,9 +278,9 @@ class StoreFile:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
-    def add(self, block: Block, names: dict[int, Any] | None) -> None:
+    def add(self, block: Block, names: dict[int, Any]) -> None:
         self.blocks.add(self._dated(block))
-        if names is not None:
+        if names:
             pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
             self._connection.run_many("INSERT INTO names VALUES (?, ?)", pairs)
 
@@ -366,7 +366,7 @@ class StoreFile:
         sound = np.array_equal(places, np.arange(totals["n_places"]))
         sound = sound and np.array_equal(checksums, _place_checksums(places, order))
         _require(sound, "places in the tree are missing, or differ from what was written")
-        return {"names": names or None, "sample": np.array(sample, dtype=np.int64), "order": order}
+        return {"names": names, "sample": np.array(sample, dtype=np.int64), "order": order}
 
     def check(self) -> None:
         """Check every page and every index, where points are, and the deletion records."""

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.coreset.save import anchor_of, anchor_state
+from duramen.coreset.save import anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
     UNUSED,
     anchor_to_json,
     restore,
-    restore_settings,
     settings_from_json,
     settings_to_json,
     state_to_json,
@@ -273,7 +272,7 @@ class Store(DynamicCoreset):
             numbers = state.slots.ids[self._find(ids)]
             if len(numbers):
                 if self._metadata["audit"]:
-                    names = state.ids.names or {}
+                    names = state.ids.names
                     self._file.note_forgotten(names.get(one, one) for one in numbers.tolist())
                 super().delete(numbers)
                 self._file.remove(numbers)
@@ -361,16 +360,7 @@ class Store(DynamicCoreset):
         """Load what the file holds into memory; inside a snapshot."""
         self._free_memory()
         metadata, n, blocks = self._file.read()
-        beside, saved = self._file.beside(), metadata["anchor"]
-        restore_settings(self, metadata["settings"]["seed"], metadata["given"])
-        restore(
-            self,
-            metadata["state"],
-            n,
-            blocks,
-            anchor=anchor_of(saved and {**saved, "ids": beside["sample"]}),
-            **beside,
-        )
+        restore(self, metadata, n, blocks, **self._file.beside())
         self._metadata, tree = metadata, self._state.tree
         if tree is not None:
             tree.touched = set()
@@ -427,10 +417,8 @@ class Store(DynamicCoreset):
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
-        here = self._sound().slots
-        slots = here.find(numbers)
-        columns = {**vars(here.points(slots)), "epochs": here.changed[slots]}
-        return {name: column for name, column in columns.items() if column is not None}
+        slots = self._sound().slots
+        return slots.block(slots.find(numbers))
 
     def _note_anchor(self, what: str, old: Anchor | None) -> None:
         """Write the anchor, if there is one, from which all points were scored again."""
