@@ -50,7 +50,7 @@ class Ordered:
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
-        # entries that are here are a sorted run, to be merged; without any, quicksort takes a sixth of the time
+        # what is here is a sorted run, to be merged; without one, quicksort takes a sixth of the time
         order = np.argsort(keys, kind="stable" if self._length else "quicksort")
         near = keys[order]
         equal = near[1:] == near[:-1]
