@@ -89,7 +89,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict(self, X: Any) -> Array:
         """Predict the class of each row: (n,)."""
-        return self.classes_[self._scores(X).argmax(axis=1)]
+        scores = self._scores(X)  # first, as it is here that a model without a fit is refused
+        return self.classes_[scores.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""

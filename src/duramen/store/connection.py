@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,29 +37,36 @@ def damaged(path: Path, reason: object, problem: str = "is damaged:") -> Damaged
     )
 
 
-_KNOWN = {  # patterns in SQLite's message, and the error that is raised instead
-    "disk is full|SHMSIZE": (
-        OSError,
-        errno.ENOSPC,
-        "the disk is full, and nothing was changed; free some space",
-    ),
-    "read-?only|unable to open": (
-        PermissionError,
-        errno.EACCES,
-        "the file or its folder is not writable; change the permissions, or open it with read_only=True",
-    ),
-    "locked|busy": (StoreLockedError, errno.EAGAIN, "another program is writing to the file; wait for it"),
-    "disk I/O": (OSError, errno.EIO, "the disk failed (disk I/O error), and nothing was changed; try again"),
+_LOCKED = (StoreLockedError, errno.EAGAIN, "another program is writing to the file; wait for it")
+_NOT_WRITABLE = (
+    PermissionError,
+    errno.EACCES,
+    "the file or its folder is not writable; change the permissions, or open it with read_only=True",
+)
+_FAILED = (OSError, errno.EIO, "the disk failed (disk I/O error), and nothing was changed; try again")
+_FULL = (OSError, errno.ENOSPC, "the disk is full, and nothing was changed; free some space")
+# by SQLite's code: busy, locked, read-only, cannot open, I/O error, full, no room for shared memory
+_KNOWN = {5: _LOCKED, 6: _LOCKED, 8: _NOT_WRITABLE, 14: _NOT_WRITABLE, 10: _FAILED, 13: _FULL, 4874: _FULL}
+_NOT_A_DATABASE = 26
+_TEXTS = {  # errors have no code before Python 3.11
+    "database is locked": 5,
+    "database table is locked": 6,
+    "attempt to write a readonly database": 8,
+    "disk I/O error": 10,
+    "database or disk is full": 13,
+    "unable to open database file": 14,
+    "file is not a database": _NOT_A_DATABASE,
 }
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
 
 def _translate(path: Path, error: Exception) -> OSError | ValueError:
-    text = f"{error} {getattr(error, 'sqlite_errorname', '')}"
-    for pattern, (kind, number, message) in _KNOWN.items():
-        if re.search(pattern, text):
-            return kind(number, message, str(path))
-    if "not a database" in text:
+    code = getattr(error, "sqlite_errorcode", None) or _TEXTS.get(str(error), 0)
+    known = _KNOWN.get(code) or _KNOWN.get(code & 0xFF)  # without the details
+    if known is not None:
+        kind, number, message = known
+        return kind(number, message, str(path))
+    if code == _NOT_A_DATABASE:
         return damaged(path, "check the path", "is not a store, or its first page is damaged;")
     return damaged(path, error)
 
