@@ -3,11 +3,14 @@
 import errno
 import json
 import os
+import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.store.connection import store_errors
 from tests.store.life import assert_alike, held, make, opened, order, scripts_of
 
 X = np.random.default_rng(0).normal(size=(4000, 6))
@@ -45,6 +48,32 @@ def no_space(call):
     with pytest.raises(OSError, match="disk is full, and nothing was changed; free some space") as caught:
         call()
     assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("has_code", [True, False], ids=["code", "text"])  # Python 3.10 has no codes
+@pytest.mark.parametrize(
+    ("text", "code", "kind", "number"),
+    [
+        ("database is locked", 517, dm.StoreLockedError, errno.EAGAIN),  # the last: SQLITE_BUSY_SNAPSHOT
+        ("database table is locked", 6, dm.StoreLockedError, errno.EAGAIN),
+        ("attempt to write a readonly database", 1032, PermissionError, errno.EACCES),
+        ("unable to open database file", 14, PermissionError, errno.EACCES),
+        ("disk I/O error", 522, OSError, errno.EIO),
+        ("database or disk is full", 13, OSError, errno.ENOSPC),
+        ("file is not a database", 26, dm.DamagedStoreError, None),
+        ("database disk image is malformed", 11, dm.DamagedStoreError, None),
+    ],
+)
+def test_errors_of_sqlite_are_recognised_by_their_codes(text, code, kind, number, has_code):
+    error = sqlite3.OperationalError(
+        text if not has_code else "the table 'disk is full, locked' is read-only"
+    )
+    if has_code:
+        error.sqlite_errorcode = code
+    with pytest.raises(kind) as caught, store_errors(Path("a.duramen")):
+        raise error
+    assert getattr(caught.value, "errno", None) == number
+    assert "a.duramen" in str(caught.value)
 
 
 def in_a_transaction(store):
