@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 
-SAMPLERS = ("uniform", "layered", "leverage", "sensitivity")
 VARIANTS = ("plain", "robust")
 
 _ANCHORS = 5  # tried; the best is taken

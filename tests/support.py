@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset import view
 from duramen.distributed import Plan, finish, merge, plan, summarize
 
 COLUMNS = ("y", "weights", "ids", "suspected", "own_weights", "inclusion", "groups")
@@ -91,14 +92,7 @@ class Heaviest(dm.Sampler):
         return points.take(np.append(order[: size - 1], rng.choice(order[size - 1 :])))
 
 
-SAMPLERS = {
-    "uniform": "uniform",
-    "layered": "layered",
-    "leverage": "leverage",
-    "sensitivity": "sensitivity",
-    "auto": "auto",
-    "own": Striped(),
-}
+SAMPLERS = {**{name: name for name in (*view.SAMPLERS, "auto")}, "own": Striped()}
 
 SUITS = [
     (name, sampler)

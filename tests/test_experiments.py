@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from duramen.coreset.view import SAMPLERS
 from tests.support import tables
 
 robust_against_plain = pytest.importorskip("experiments.robust_against_plain", reason="not in a checkout")
@@ -53,7 +54,7 @@ def test_every_sampler_stands_with_both_variants_in_every_table_and_means_and_wo
         "k-means, z = 200 (2%)",
         "k-means, z = 100 (sqrt(n))",
     ]
-    pairs = list(itertools.product(("uniform", "layered", "leverage", "sensitivity"), ("plain", "robust")))
+    pairs = list(itertools.product(SAMPLERS, ("plain", "robust")))
     for _, (head, *rows) in found:
         assert [(row[0].removesuffix(" \\*"), row[1]) for row in rows] == pairs
         assert {len(row) for row in rows} == {len(head)} == {9}

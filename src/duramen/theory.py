@@ -305,7 +305,7 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     ======================================  ============================================  =========  ===
     LogisticLoss, SmoothHingeLoss           a half-space of y (x, 1)                      p + 1      1
     another LinearLoss that ``classifies``  an interval of m for each label (convexity)   d + 2      2
-    SquaredLoss, HuberLoss                  an interval of m - y: above and below         d + 1      2
+    a LinearLoss that is ``of_residual``    an interval of m - y: above and below         d + 1      2
     DistanceLoss, BregmanLoss               k balls: h is the square of x, or phi         d + 1      k
     ======================================  ============================================  =========  ===
 

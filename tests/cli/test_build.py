@@ -10,6 +10,8 @@ import pytest
 
 import duramen as dm
 from duramen.cli.commands import core_names, encoding_in
+from duramen.cli.options import LOSSES
+from duramen.coreset.view import SAMPLERS
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
@@ -107,21 +109,26 @@ def test_npz(run, tmp_path):
     assert core.ids.min() >= 100
 
 
-@pytest.mark.parametrize(
-    "options, loss",
-    [
-        ("logistic --label two --no-intercept", dm.LogisticLoss(fit_intercept=False)),
-        ("hinge --label two", dm.SmoothHingeLoss()),
-        ("softmax --label three", dm.SoftmaxLoss(3)),
-        ("squared --label value", dm.SquaredLoss()),
-        ("huber --label value --huber-delta 2", dm.HuberLoss(delta=2.0)),
-        ("quantile --label value --quantile 0.9", dm.QuantileLoss(0.9)),
-        ("poisson --label count", dm.PoissonLoss()),
-        ("kmedian --k 3", dm.KMedianLoss(3)),
-        ("bregman --k 3 --divergence squared", dm.BregmanLoss(3, "squared")),
-        ("truth", dm.TruthDiscoveryLoss()),
-    ],
-)
+EVERY_LOSS = {
+    "logistic --label two --no-intercept": dm.LogisticLoss(fit_intercept=False),
+    "hinge --label two": dm.SmoothHingeLoss(),
+    "softmax --label three": dm.SoftmaxLoss(3),
+    "squared --label value": dm.SquaredLoss(),
+    "huber --label value --huber-delta 2": dm.HuberLoss(delta=2.0),
+    "quantile --label value --quantile 0.9": dm.QuantileLoss(0.9),
+    "poisson --label count": dm.PoissonLoss(),
+    "kmeans --k 3": dm.KMeansLoss(3),
+    "kmedian --k 3": dm.KMedianLoss(3),
+    "bregman --k 3 --divergence squared": dm.BregmanLoss(3, "squared"),
+    "truth": dm.TruthDiscoveryLoss(),
+}
+
+
+def test_the_table_has_every_loss():
+    assert {words.split()[0] for words in EVERY_LOSS} == set(LOSSES)
+
+
+@pytest.mark.parametrize("options, loss", EVERY_LOSS.items())
 def test_every_loss(options, loss, files, run, tmp_path):
     made, words = tmp_path / "c.parquet", f"--loss {options} --features a,b --size 200".split()
     done = run("build", files / "numbers.parquet", "-o", made, *words)
@@ -129,7 +136,7 @@ def test_every_loss(options, loss, files, run, tmp_path):
     assert dm.load_coreset(made).loss == loss
 
 
-@pytest.mark.parametrize("name", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler(name, files, run, tmp_path):
     made = tmp_path / "c.parquet"
     more = ("--sampler", name, "--no-calibrate", "--suspects", "2", "--seed", "7")

@@ -11,6 +11,9 @@ import duramen as dm
 from tests.conformance.cases import CASES, LINEAR
 
 every_loss = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_predictor = pytest.mark.parametrize(
+    "case", [case for case in LINEAR if not isinstance(case.loss, dm.SoftmaxLoss)], ids=lambda case: case.name
+)
 every_linear_loss = pytest.mark.parametrize("case", LINEAR, ids=lambda case: case.name)
 
 
@@ -85,6 +88,26 @@ def test_gradients_match_finite_differences(case):
             slope = (case.loss.values(ahead, X, y) - case.loss.values(behind, X, y)) / (2 * h)
             # truncation h^2 f'''/6 and rounding eps f / h are both below 1e-7 for f below 100
             np.testing.assert_allclose(gradients[(slice(None), *place)], slope, rtol=1e-5, atol=1e-6)
+
+
+@every_predictor
+def test_curvatures_match_finite_differences_of_slopes(case):
+    loss, (_, y) = case.loss, case.data()
+    m, y, h = np.random.default_rng(5).normal(size=len(y)), loss.encode_labels(y, np.float64), 1e-6
+    ahead, behind = loss.curvature(m + h, y), loss.curvature(m - h, y)
+    smooth = np.isclose(ahead, behind, rtol=1e-3, atol=1e-3)  # the others are at a kink of the slope
+    assert smooth.mean() > 0.9
+    change = (loss.slope(m + h, y) - loss.slope(m - h, y)) / (2 * h)
+    # truncation, by h^2 and a third derivative, and rounding, eps slope / h, are below 1e-7 for slopes below 100
+    np.testing.assert_allclose(loss.curvature(m, y)[smooth], change[smooth], rtol=1e-5, atol=1e-6)
+
+
+@every_predictor
+def test_only_losses_of_the_residual_stay_when_predictor_and_label_move(case):
+    loss, (_, y) = case.loss, case.data()
+    m, y = np.random.default_rng(5).normal(size=len(y)), loss.encode_labels(y, np.float64)
+    moved = loss.pointwise(m + 0.7, y + 0.7)
+    assert np.allclose(moved, loss.pointwise(m, y), rtol=1e-9, atol=1e-12) == loss.of_residual
 
 
 @every_loss

@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.coreset import cores
 from tests.coreset.cores import Absolute, logistic
 
@@ -103,7 +104,7 @@ def test_anchors_of_other_kinds():
     assert build(anchor=dm.Ball(solution.theta, 0.5)).anchor.radius == 0.5
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_data_with_nothing_in_it(sampler):
     """One point, copies of one point, constant columns, a perfect fit: a coreset of the right weight each time."""

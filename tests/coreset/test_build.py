@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.conformance.cases import CASES
 from tests.coreset.cores import Absolute, build, logistic
 from tests.support import assert_identical_coreset, assert_same_coreset, quietly
 
 K_MEANS = next(case for case in CASES if case.name == "k-means")
-SAMPLERS = ["uniform", "layered", "leverage", "sensitivity"]
 every_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 every_loss = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

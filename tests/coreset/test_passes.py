@@ -105,7 +105,7 @@ def test_a_summary_is_left_as_it_was(name, sampler):
     assert (a.to_bytes(), b.to_bytes()) == before
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", view.SAMPLERS)
 def test_the_sample_for_the_anchor_is_one_wherever_the_points_are(sampler, few_sampled):
     """More points than the anchor's sample has: still nothing shows of how they were cut."""
     for name in ("logistic", "k-means"):
@@ -377,7 +377,7 @@ def test_the_anchor_found_gives_the_same_coreset_again(name, sampler):
     assert near < 1.2 * best
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", view.SAMPLERS)
 def test_many_small_batches_of_many_points(sampler):
     """Held points are cut again and again; equal losses and few values of them make ties at the edge."""
     points = data(n=20_000, heavy="none", whole=True)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset import view
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask import DaskSource
 from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, da, dask, dd, frame_of, pandas_of
@@ -113,7 +114,7 @@ def test_arrays_of_unknown_length(with_ids):
     assert np.isnan(X.shape[0])  # theirs is left as it was
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", view.SAMPLERS)
 def test_sparse_blocks(sampler):
     points = data(n=500, heavy="none")
     X, columns = arrays_of(points)

@@ -12,6 +12,7 @@ import pytest
 import duramen as dm
 from duramen import parallel as chunks
 from duramen.coreset.candidates import Summarizer
+from duramen.coreset.view import SAMPLERS
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
 from duramen.distributed.dask import DaskSource
@@ -31,7 +32,7 @@ class Watch(dask.callbacks.Callback):
 
 
 @pytest.mark.usefixtures("few_sampled")
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_what_travels_does_not_grow_with_the_partitions(sampler):
     """Every partition has more rows than are sampled, and the number of outliers is a count."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.dynamic.model import LOGISTIC, ROW, assert_same, every_engine, refused, rows
 from tests.support import Heaviest
 
@@ -297,9 +298,7 @@ def test_data_that_do_not_drift_seldom_warn(loss):
 # which engine
 
 
-@pytest.mark.parametrize(
-    "sampler", ["auto", "uniform", "layered", "leverage", "sensitivity", dm.UniformSampler()]
-)
+@pytest.mark.parametrize("sampler", ["auto", *SAMPLERS, dm.UniformSampler()])
 def test_ranked_where_the_sampler_scores(sampler):
     assert new(sampler=sampler).engine == "ranked"
     assert new(sampler=sampler, engine="tree").engine == "tree"

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.coreset.cores import CityBlock
 from tests.dynamic.model import LATE, ROW, assert_same, every_engine, live, refused, rows, snapshot
 
@@ -21,7 +22,7 @@ def part(first, stop, **settings):
     return dyn
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity", "tree"])
+@pytest.mark.parametrize("sampler", [*SAMPLERS, "tree"])
 @pytest.mark.parametrize("cuts", [[150], [10], [0], [100, 200, 250]], ids=str)
 def test_parts_are_merged_into_what_one_machine_would_have(sampler, cuts):
     kind = {"engine": "tree"} if sampler == "tree" else {"sampler": sampler}

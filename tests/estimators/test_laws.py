@@ -6,6 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 import duramen as dm
+from duramen.estimators import regression
 from tests.estimators.cases import CASE, CASES, every_case, take
 
 
@@ -21,6 +22,10 @@ def test_it_is_a_coreset_and_a_solution_of_it(case):
     assert model.solution_.objective <= best * 1.001 + case.l2 * 1000
     assert model.objective_ == core.estimate(theta)
     assert model.coreset_size_ == 600
+
+
+def test_the_table_has_every_loss_of_a_regression():
+    assert {type(case.loss) for case in CASES} >= set(regression._LOSSES.values())
 
 
 @every_case

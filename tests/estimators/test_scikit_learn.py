@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import duramen as dm
-from tests.estimators.cases import CASES, every_case
+from tests.estimators.cases import CASE, CASES, every_case
 
 QUICK = [dm.RobustLinearRegression(), dm.RobustKMeans(n_init=1)]
 SLOW = [
@@ -92,7 +92,7 @@ class TestEveryEstimator:
 
 
 def test_in_a_pipeline_weights_and_all():
-    case = CASES[0]
+    case = CASE["logistic"]
     X, y, planted = case.data()
     weights = np.random.default_rng(1).random(len(X)) + 0.5
     model = make_pipeline(StandardScaler(), dm.RobustLogisticRegression(n_outliers=0.02, random_state=0))
@@ -106,7 +106,7 @@ def assert_are_distances(found, X, model):
 
 
 def test_clusterings_transform_and_name_their_features():
-    X, _, _ = CASES[5].data()
+    X, _, _ = CASE["k-means"].data()
     frame = pd.DataFrame(X, columns=list("abc"))
     model = dm.RobustKMeans(2, coreset_size=500, random_state=0).set_output(transform="pandas")
     distances = model.fit_transform(frame)
@@ -136,7 +136,7 @@ def test_single_precision_is_kept(case):
 
 
 def test_fitting_in_threads_gives_what_fitting_alone_gives():
-    X, y, _ = CASES[0].data()
+    X, y, _ = CASE["logistic"].data()
     model = dm.RobustLogisticRegression(coreset_size=400, random_state=0)
     alone = model.fit(X, y).coef_
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from tests.estimators.cases import CASES, every_case, take
+from tests.estimators.cases import CASE, CASES, every_case, take
 
 
 @every_case
@@ -22,7 +22,7 @@ def test_the_size_picked_has_the_error_asked_for(case, tol):
 
 @pytest.mark.slow
 def test_a_smaller_tolerance_picks_a_larger_size_up_to_everything():
-    X, _, _ = CASES[5].data(n=20_000)
+    X, _, _ = CASE["k-means"].data(n=20_000)
     model = dm.RobustKMeans(2, sampler="uniform", random_state=0)
     sizes = [model.set_params(tol=tol).fit(X).coreset_size_ for tol in (0.05, 0.001, 3e-4, 1e-6)]
     assert sizes == sorted(sizes)
@@ -31,7 +31,7 @@ def test_a_smaller_tolerance_picks_a_larger_size_up_to_everything():
 
 
 def test_it_says_what_it_picked(capsys):
-    X, _, _ = CASES[5].data(n=20_000)
+    X, _, _ = CASE["k-means"].data(n=20_000)
     model = dm.RobustKMeans(2, tol=0.002, verbose=True, random_state=0).fit(X)
     out = capsys.readouterr().out
     for trial in model.size_trials_:
@@ -90,7 +90,7 @@ def test_distinct_rows_that_a_coreset_would_miss():
 
 
 def test_a_fit_that_does_not_end_says_what_to_do():
-    X, y, _ = CASES[0].data()
+    X, y, _ = CASE["logistic"].data()
     with pytest.warns(ConvergenceWarning, match=r"after 1 iterations \(max_iter\).* raise max_iter"):
         model = dm.RobustLogisticRegression(max_iter=1, random_state=0).fit(X, y)
     assert model.n_iter_ == 1
@@ -120,7 +120,7 @@ def test_a_fit_that_does_not_end_says_what_to_do():
         ({"random_state": "seed"}, "random_state='seed' must be None, a seed"),
     ],
 )
-@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CASE["logistic"], CASE["k-means"]], ids=lambda case: case.name)
 def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message):
     X, y, _ = case.data(n=300)
     with pytest.raises(ValueError, match=message):
@@ -146,7 +146,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message
     ids=str,
 )
 def test_parameters_of_their_own_are_refused_by_name(model, message):
-    X, y, _ = CASES[0].data(n=300)
+    X, y, _ = CASE["logistic"].data(n=300)
     with pytest.raises((ValueError, TypeError), match=message):
         model.fit(X, y - 5 if getattr(model, "loss", "") == "poisson" else y)
 
@@ -179,7 +179,7 @@ class Halves(dm.Sampler):
 
 
 def test_a_sampler_without_error_bars_needs_a_size():
-    X, _, _ = CASES[5].data()
+    X, _, _ = CASE["k-means"].data()
     with pytest.raises(ValueError, match=r"needs error bars, but Halves\(\) gives none; pass a number"):
         dm.RobustKMeans(2, sampler=Halves()).fit(X)
     assert dm.RobustKMeans(2, sampler=Halves(), coreset_size=300).fit(X).coreset_size_ == 300
@@ -192,7 +192,7 @@ class OneClass(dm.Sampler):
         return points.take(np.flatnonzero(points.y > 0)[:size] if points.y is not None else slice(0, 1))
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CASE["logistic"], CASE["k-means"]], ids=lambda case: case.name)
 def test_a_sampler_that_leaves_out_too_much_is_refused(case):
     X, y, _ = case.data(n=500)
     with pytest.raises(ValueError, match=r"leaves out whole classes, or keeps too few .*another sampler"):
@@ -234,7 +234,7 @@ def test_rows_without_weight_may_hold_anything(case):
 
 
 def test_one_weight_for_all_rows():
-    X, y, _ = CASES[0].data(n=300)
+    X, y, _ = CASE["logistic"].data(n=300)
     two = dm.RobustLogisticRegression(random_state=0).fit(X, y, sample_weight=2.0)
     assert two.coreset_.total_weight == 600
 
@@ -282,7 +282,7 @@ def test_settings_changed_after_a_fit_wait_for_the_next():
     counts = dm.RobustLinearRegression("poisson", random_state=0).fit(X, y)
     before = counts.predict(X)
     np.testing.assert_array_equal(counts.set_params(loss="squared").predict(X), before)
-    X, y, _ = CASES[0].data(n=300)
+    X, y, _ = CASE["logistic"].data(n=300)
     model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
     before = model.losses(X, y)
     np.testing.assert_array_equal(model.set_params(fit_intercept=False).losses(X, y), before)

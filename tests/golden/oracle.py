@@ -261,8 +261,10 @@ def scores(name: str, seen: AtAnchor, anchor: Any, X: Any, inner: list[Point]) -
     if name == "leverage":
         images = np.column_stack([X, np.ones(len(X))]) @ anchor.frozen["leverage"]
         every = 1 + np.sqrt((images**2).sum(axis=1))
-    else:
+    elif name == "sensitivity":
         every = sensitivities(seen, anchor)
+    else:
+        raise ValueError(f"there are no scores of the sampler {name!r} here")
     return [float(every[p.row]) for p in inner]
 
 

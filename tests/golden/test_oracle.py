@@ -10,13 +10,14 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 import duramen as dm
+from duramen.coreset import view
 from tests import support
 from tests.golden import oracle
 from tests.golden.cases import PROBLEMS, ROUTES, D, Data, make_data
 from tests.golden.oracle import Asked
 from tests.golden.test_golden import skip_without_dask
 
-SAMPLERS = ("uniform", "layered", "leverage", "sensitivity", "auto")
+SAMPLERS = (*view.SAMPLERS, "auto")
 NO_DEVIATION = ("softmax", "kl")  # the oracle has no formula for what sensitivities need of them
 SUITS = [
     (name, one) for name in PROBLEMS for one in SAMPLERS if one != "sensitivity" or name not in NO_DEVIATION
@@ -135,14 +136,13 @@ def test_sparse_rows(name, sampler, route):
     assert_is_expected(core, asked, data)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS[:4])
+@pytest.mark.parametrize("sampler", view.SAMPLERS)
 @pytest.mark.parametrize("name", ["logistic", "squared", "one-mean", "truth"])
 def test_a_sampler_alone(name, sampler):
     asked = Asked(name, sampler, size=35, n_outliers=0, random_state=9, calibrate=False)
     data = make_data(PROBLEMS[name], weighted=True, seed=4)
     anchor = quietly("memory", data, settings_of(asked, given_anchor(name))).anchor
-    kinds = (dm.UniformSampler, dm.LayeredSampler, dm.LeverageSampler, dm.SensitivitySampler)
-    bound = kinds[SAMPLERS.index(sampler)]().bind(PROBLEMS[name].loss, anchor)
+    bound = view.SAMPLERS[sampler]().bind(PROBLEMS[name].loss, anchor)
     points = dm.points(data.X, data.y, data.weights, data.ids)
     found = bound.reduce(points, asked.size, np.random.default_rng(asked.random_state))
     expected = oracle.oracle(asked, anchor, data.X, data.y, data.weights, data.ids)

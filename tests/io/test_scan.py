@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from duramen.io import open_table
 from duramen.io.scan import TableScan
 from duramen.points import numbers_of
@@ -48,7 +49,7 @@ def files(folder, whole, cuts, suffix="parquet", rows=400):
 
 @pytest.mark.usefixtures("two_threads", "few_sampled")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_parquet_files_give_the_coreset_of_all_rows(tmp_path, sampler, dtype):
     whole = table(dtype=dtype)
     files(tmp_path, whole, (5, 6, 1700))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.coreset.cores import build
 
 LOGISTIC = dm.LogisticLoss()
@@ -19,8 +20,9 @@ def data(n=600):
 
 
 ANCHOR = dm.Anchor([1.0, 0.0, 0.0, 0.0], radius=0.1)
-SAMPLERS = [dm.UniformSampler(), dm.LayeredSampler(), dm.LeverageSampler(), dm.SensitivitySampler()]
-every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+every_sampler = pytest.mark.parametrize(
+    "sampler", [kind() for kind in SAMPLERS.values()], ids=lambda sampler: type(sampler).__name__
+)
 
 
 @every_sampler

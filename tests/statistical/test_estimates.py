@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset.view import SAMPLERS
 from tests.statistical.seeds import coresets
 
 pytestmark = pytest.mark.slow  # theorems over many seeds
@@ -62,7 +63,7 @@ def test_intervals_cover_the_truth(make, calibrate, record_property):
 
 
 @pytest.mark.parametrize("make", [logistic, clusters])
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_estimates_are_unbiased_over_seeds(make, sampler):
     """Without outliers to trim: the mean of 300 estimates is within four standard errors of the sum.
@@ -81,7 +82,7 @@ def test_estimates_are_unbiased_over_seeds(make, sampler):
     assert (np.abs(np.mean(found, axis=0) - truth) <= 4 * error).all()
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_errors_fall_with_the_root_of_the_size(sampler, record_property):
     """Slope of log error over log size from 1,000 to 16,000 rows, as drawn, between -0.6 and -0.4.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,8 +119,9 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         self.intercept_ = float(theta[data.n_columns :].sum())  # 0 where there is none
 
     def _loss(self, delta: Any) -> LinearLoss:
-        own = {"huber": {"delta": delta}, "quantile": {"quantile": self.quantile}}.get(self.loss, {})
-        return _LOSSES[self.loss](**own, fit_intercept=self.fit_intercept)
+        kind: Any = _LOSSES[self.loss]
+        own = {one.name: getattr(self, one.name) for one in fields(kind)}
+        return kind(**own | ({"delta": delta} if "delta" in own else {}))
 
     def _measure_delta(self, data: AllRows) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
