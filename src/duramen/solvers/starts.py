@@ -37,6 +37,7 @@ _ANCHORS = 2
 _MOST = 3000  # rows per sample that are enough for any loss of few parameters
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
+_ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
 _objective = attrgetter("objective")
@@ -220,10 +221,23 @@ class Seeding:
         return centres, least
 
     def _least_needed(self, first: Array, cost: Array, second: Array, new: Array) -> int:
-        """Find which centre to replace, from each point's cheapest, its cost, the next and the new cost."""
+        """Find which centre to replace, from each point's cheapest, its cost, the next and the new cost.
+
+        Whatever weight z is set aside, it saves at most z caps more than capping costs does. So the sum of
+        capped costs, less z caps, bounds the trimmed cost, and few centres are left to evaluate.
+        """
         least, without = np.minimum(cost, new), np.minimum(second, new)
-        left = [self._trimmed_sum(np.where(first == centre, without, least)) for centre in range(self.k)]
-        return int(np.argmin(left))
+        cap = least[self.problem.kept(least) > 0].max(initial=0.0)
+        with ignore_overflow():  # an infinite cap bounds nothing
+            capped = np.minimum(least, cap)
+            rises = np.bincount(first, self.weights * (np.minimum(without, cap) - capped), minlength=self.k)
+            saved = (self.problem.z + _ROUNDING * self.weights.sum()) * cap
+            bounds = rises + self.weights @ capped - saved
+        best = np.inf, self.k
+        for centre in np.argsort(bounds).tolist():
+            if not bounds[centre] > best[0]:
+                best = min(best, (self._trimmed_sum(np.where(first == centre, without, least)), centre))
+        return best[1]
 
     def _trimmed_sum(self, costs: Array) -> float:
         return kept_sum(costs, self.problem.kept(costs))
