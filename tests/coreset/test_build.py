@@ -187,7 +187,9 @@ def test_solve_knows_the_coresets_loss_and_outliers():
 
 
 @settings(max_examples=100)
-@given(st.integers(0, 10**6), st.sampled_from(SAMPLERS), st.integers(1, 12), st.integers(0, 3), st.booleans())
+@given(
+    st.integers(0, 10**6), st.sampled_from([*SAMPLERS]), st.integers(1, 12), st.integers(0, 3), st.booleans()
+)
 def test_small_and_odd_data(seed, sampler, n, z, flat):
     """A few points, many of them equal: a complete coreset, or one clear error where none can be."""
     rng = np.random.default_rng(seed)
