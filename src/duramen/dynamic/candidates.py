@@ -19,7 +19,7 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
-_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
+_BLOCK = 1 << 15  # rows scored together at first: more would have to be copied at once
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
 
 

@@ -48,16 +48,20 @@ class Ordered:
             for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
                 self._add_one(key, slot)
             return
-        order, there = np.argsort(keys), self.keys()
-        places = there.searchsorted(keys[order])
-        keys = np.insert(there, places, keys[order])
-        slots = np.insert(self.slots(), places, slots[order])
+        order, ids = np.argsort(keys), self._named.ids
+        keys, slots = keys[order], slots[order]
         equal = keys[1:] == keys[:-1]
         if equal.any():
             tied = np.append(equal, False) | np.append(False, equal)
             mine = slots[tied]
-            slots[tied] = mine[np.lexsort((self._named.ids[mine], keys[tied]))]
-        self._rebuild(keys, slots)
+            slots[tied] = mine[np.lexsort((ids[mine], keys[tied]))]
+        there, here = self.keys(), self.slots()
+        low, high = there.searchsorted(keys), there.searchsorted(keys, "right")
+        while (low < high).any():  # among equal keys, bisect by id
+            middle = (low + high) // 2
+            below = (low < high) & (ids[here.take(middle, mode="clip")] < ids[slots])
+            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+        self._rebuild(np.insert(there, low, keys), np.insert(here, low, slots))
 
     def remove(self, keys: Array, slots: Array) -> None:
         """Remove slots, which must be there under these keys."""
