@@ -48,7 +48,7 @@ _LOG2_HALF_BALLS = math.log2(5)  # a ball in R^p is covered by 5^p of half the r
 _BELOW_ONE = math.nextafter(1, 0)
 _UNIT = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
 _WHOLE = (1, LARGEST, "a whole number, 1 or more")
-_RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the largest, and both in words
+RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the largest, and both in words
     "beta": _UNIT,
     "delta": _UNIT,
     "deviation": (0, math.inf, "0 or more; Loss.deviation bounds it"),
@@ -69,8 +69,8 @@ _RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the larg
 
 def _check(name: str, value: Any) -> float:
     """Convert an argument to a float; refuse it if it is not in the range of its name."""
-    number = check_range(name, value, *_RANGES[name])
-    if _RANGES[name] is _WHOLE and number % 1:
+    number = check_range(name, value, *RANGES[name])
+    if RANGES[name] is _WHOLE and number % 1:
         raise ValueError(f"{name}={value!r} must be {_WHOLE[2]}")
     return number
 
@@ -86,7 +86,7 @@ def _checked(formula: _Formula) -> _Formula:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         for name, value in given.items():
-            if name in _RANGES and (value is not None or signature.parameters[name].default is not None):
+            if name in RANGES and (value is not None or signature.parameters[name].default is not None):
                 given[name] = _check(name, value)
         return formula(**given)
 

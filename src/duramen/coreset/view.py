@@ -11,7 +11,16 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from duramen import theory
-from duramen.arrays import Array, Rows, check_count, check_flag, generator, is_number, scratch_rows
+from duramen.arrays import (
+    Array,
+    Rows,
+    check_count,
+    check_flag,
+    check_range,
+    generator,
+    is_number,
+    scratch_rows,
+)
 from duramen.coreset.theorems import ByTheorem
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
@@ -128,7 +137,10 @@ class Settings:
                 "pass size=4000, say, perhaps with suspects or beta=0, or epsilon, perhaps with beta, or "
                 "beta alone"
             )
-        known = {name: theory._check(name, value) for name, value in {"eta": eta, **given}.items()}
+        known = {
+            name: check_range(name, value, *theory.RANGES[name])
+            for name, value in {"eta": eta, **given}.items()
+        }
         suspects = _SUSPECTS if is_auto else suspects
         if not (is_number(suspects) and 0 <= suspects < math.inf):
             raise ValueError(

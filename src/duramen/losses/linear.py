@@ -153,16 +153,17 @@ class LinearLoss(BuiltInLoss):
 
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with ignore_overflow(), rows_from(chunk.start):
+            with ignore_overflow():
                 m = linear_predictors(dense_block(rows, chunk), weights)
                 m += parameters[..., d:].sum(axis=-1)
                 found = [function(m, encoded) for function in functions]
                 if reach is not None:
                     found.append(self._change(m, encoded, reach[chunk]))
                 if not np.abs(m).max(initial=0.0) < limit:  # as on every row with NaN or infinity
-                    refuse_nonfinite(rows[chunk])
-                    text = f"the predictor of {{row}} overflows {rows.dtype}; scale the columns"
-                    refuse_rows(np.isnan(found[0]), encoded, text)
+                    with rows_from(chunk.start):
+                        refuse_nonfinite(rows[chunk])
+                        text = f"the predictor of {{row}} overflows {rows.dtype}; scale the columns"
+                        refuse_rows(np.isnan(found[0]), encoded, text)
                 return found
 
         few = rows_per_chunk(32 * weights.size // d)
