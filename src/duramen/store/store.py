@@ -336,7 +336,10 @@ class Store(DynamicCoreset):
 
     def _refuse_in_transaction(self) -> None:
         if self._depth:
-            raise ValueError(f"{self.path}: this cannot be part of a transaction; end the block first")
+            raise ValueError(
+                f"{self.path}: check, compact, backup and close cannot be part of a transaction; end the "
+                "block first"
+            )
 
     @contextmanager
     def _outside_transaction(self) -> Iterator[None]:
