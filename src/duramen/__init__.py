@@ -14,6 +14,7 @@ from duramen.errors import RowError
 from duramen.io.scan import scan
 from duramen.losses import (
     BregmanLoss,
+    ContaminatedLoss,
     CustomDivergence,
     HuberLoss,
     KMeansLoss,

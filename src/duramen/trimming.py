@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -273,13 +273,9 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
         raise ValueError("there are no points, or all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
     loss.check_solvable(points.X, points.y, points.weights, z)
-    problem = Problem(points, loss, z)
-    if not l2:
-        return problem
-    ridge = np.full_like(problem.zero(), l2)
-    if loss.fit_intercept:
-        ridge[..., -1] = 0.0
-    return replace(problem, ridge=ridge)
+    loss = loss if loss.measured else loss.measure(points)
+    ridge = loss.ridge(l2, points.n_columns) if l2 or loss.base is not None else 0.0
+    return Problem(points, loss, z, ridge)
 
 
 def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:

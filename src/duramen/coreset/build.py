@@ -149,7 +149,7 @@ def robust_coreset(
     view = _find_view(settings, points, z)
 
     def suspect(points: WeightedPoints, losses: Array) -> Array:
-        anchored = AnchoredPoints(points, loss, view.anchor, losses)
+        anchored = AnchoredPoints(points, view.loss, view.anchor, losses)
         weight = rule.suspected_of(z, points.total_weight, anchored)
         return largest_losses(losses, points.ids, points.weights, weight)
 
@@ -191,7 +191,7 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
 def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
     """Find the view on a sample; the anchor given, if it is complete, and none at all for Theorem 1."""
     if settings.given is None and settings.plan.uniform:
-        return blind_view(settings)
+        return blind_view(replace(settings, loss=settings.loss.measure(points)))
     try:
         complete = is_complete(settings, points.n_columns)
         sample = points if complete else anchor_sample(points, settings.seed)

@@ -93,7 +93,8 @@ def keep_all(
     points: WeightedPoints, settings: Settings, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Make a coreset of all points, where there is no view yet."""
-    view = blind_view(replace(settings, plan=BySize(len(points))))
+    loss = settings.loss.measure(points)
+    view = blind_view(replace(settings, loss=loss, plan=BySize(len(points))))
     core = choose(view.score(points), view, n_outliers=n_outliers, columns=columns)
     return replace(core, sampler="none: all points are kept")
 

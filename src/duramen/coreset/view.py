@@ -518,6 +518,7 @@ def check_finite(inner: AnchoredPoints) -> None:
 
 def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> View:
     """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
+    settings = replace(settings, loss=settings.loss.bind(anchor.frozen))
     sampler, features = settings.sampler_at(anchor, points.n_columns), None
     by_size = isinstance(settings.plan, BySize)  # theorems are about weights as sampled
     if settings.calibrate and by_size and isinstance(sampler, RankedSampler):
@@ -528,7 +529,9 @@ def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> Vie
 def is_complete(settings: Settings, n_columns: int) -> bool:
     """Return whether the anchor given is all of the view: nothing has to be found or frozen on a sample."""
     anchor = given_anchor(settings.given, settings.loss, n_columns)
-    return anchor is not None and has_frozen(settings.sampler_at(anchor, n_columns), anchor)
+    if anchor is None or not settings.loss.bind(anchor.frozen).measured:
+        return False
+    return has_frozen(settings.sampler_at(anchor, n_columns), anchor)
 
 
 def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
@@ -542,11 +545,16 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     settings.check_sampler()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
+    known = {} if anchor is None else anchor.frozen
+    frozen = {} if loss.bind(known).measured else loss.freeze(sample)
+    loss = loss.bind({**frozen, **known})
+    settings = replace(settings, loss=loss)
     if anchor is None:
         try:
             anchor = find_anchor(sample, loss, fraction, settings.seed, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
+    anchor = anchor.freeze(**frozen) if frozen else anchor
     sampler = settings.sampler_at(anchor, sample.n_columns)
     if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
         anchored, _ = View(settings, anchor, sampler, None).anchored(sample)

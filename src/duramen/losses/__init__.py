@@ -3,6 +3,7 @@
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss, CustomDivergence, Divergence
 from duramen.losses.centres import DistanceLoss, KMeansLoss, KMedianLoss, TruthDiscoveryLoss
+from duramen.losses.contaminated import ContaminatedLoss
 from duramen.losses.linear import (
     HuberLoss,
     LinearLoss,
@@ -16,6 +17,7 @@ from duramen.losses.softmax import SoftmaxLoss
 
 __all__ = [
     "BregmanLoss",
+    "ContaminatedLoss",
     "CustomDivergence",
     "DistanceLoss",
     "Divergence",

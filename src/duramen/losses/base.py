@@ -293,6 +293,12 @@ class Loss(ABC):
     """Whether values are valid unless a row holds NaN or infinity, and are not finite then."""
     fitter: ClassVar[str] = "gradient"
     """The name of the fit in :mod:`duramen.solvers.alternate` that refits theta."""
+    tolerance: ClassVar[float] = 1e-4
+    """Solving stops when an iteration gains less than this share of the objective, by default."""
+    freezes: tuple[str, ...] = ()
+    """The names of all that ``freeze`` returns."""
+    base: Any = None
+    """The loss that this one extends, from whose solutions solving starts."""
 
     n_centres: int
     n_classes: int  # these two only of losses that have them: a custom loss may use the names as it likes
@@ -338,6 +344,30 @@ class Loss(ABC):
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
         raise self._missing("hessian_norms", "hessian_norms(theta, X, y)")
+
+    def freeze(self, points: Any) -> dict[str, Array]:
+        """Derive from points what all values depend on; an anchor keeps it under these names."""
+        return {}
+
+    def bind(self, frozen: Mapping[str, Array]) -> Loss:
+        """Return this loss with what was frozen; most losses need nothing."""
+        return self
+
+    def measure(self, points: Any) -> Loss:
+        """Return this loss with what it needs to know about the data, measured on points."""
+        return self.bind(self.freeze(points))
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has all that ``freeze`` would derive."""
+        return not self.freezes
+
+    def ridge(self, l2: float, n_columns: int) -> Array:
+        """Return the penalty on the square of each entry of theta: l2, and none on the intercept."""
+        ridge = np.full(self.parameter_shape(n_columns) or (), float(l2))
+        if getattr(self, "fit_intercept", False):
+            ridge[..., -1] = 0.0
+        return ridge
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""

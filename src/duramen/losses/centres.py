@@ -37,6 +37,7 @@ class CentreLoss(BuiltInLoss):
     """A loss of the nearest centre, whose number is the ``cache`` of :meth:`values_and_cache`."""
 
     has_centres = True
+    tolerance = 1e-6
     fitter = "mean"
     n_centres = 1
 

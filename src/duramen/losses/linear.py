@@ -118,9 +118,9 @@ class LinearLoss(BuiltInLoss):
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
-        gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
+        gradients = out.reshape(*slopes.shape, -1)
         np.einsum("i...,ij->i...j", slopes, rows, out=gradients[..., :d], dtype=out.dtype)
-        gradients[..., d:] = slopes[..., None]
+        gradients[..., d : d + self.fit_intercept] = slopes[..., None]
 
     def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         slopes = (cache.T * weights.astype(np.float64, copy=False)).T
@@ -134,7 +134,7 @@ class LinearLoss(BuiltInLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        return self._over_rows(ball.theta, rows, y, reach=_reach(ball, rows, self.reach(rows)))[0]
+        return self._over_rows(ball.theta, rows, y, reach=change_of_predictors(ball, rows, self.reach(rows)))[0]
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
@@ -148,14 +148,12 @@ class LinearLoss(BuiltInLoss):
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
         labels = self._labels(y, rows)
-        d = rows.shape[1]
-        weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
+        limit = np.finfo(rows.dtype).max / 4
 
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow():
-                m = linear_predictors(dense_block(rows, chunk), weights)
-                m += parameters[..., d:].sum(axis=-1)
+                m = self._chunk_predictors(dense_block(rows, chunk), parameters)
                 found = [function(m, encoded) for function in functions]
                 if reach is not None:
                     found.append(self._change(m, encoded, reach[chunk]))
@@ -166,8 +164,15 @@ class LinearLoss(BuiltInLoss):
                         refuse_rows(np.isnan(found[0]), encoded, text)
                 return found
 
-        few = rows_per_chunk(32 * weights.size // d)
+        few = rows_per_chunk(32 * parameters.size // rows.shape[1])
         return join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
+
+    def _chunk_predictors(self, block: Rows, parameters: Array) -> Array:
+        """Compute the predictors of a chunk, in its type: the same bits whichever other rows it has."""
+        d = block.shape[1]
+        m = linear_predictors(block, parameters[..., :d])
+        m += parameters[..., d:].sum(axis=-1)
+        return m
 
     def _labels(self, y: Any, rows: Rows) -> Array:
         if y is None:
@@ -235,7 +240,7 @@ class LinearLoss(BuiltInLoss):
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
         norms, radius = self.reach(rows), np.float64(ball.radius)
-        reach = _reach(ball, rows, norms)
+        reach = change_of_predictors(ball, rows, norms)
         found = [norms, *self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)]
         norms, slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
         slopes, constants = _finite(slopes), {**self._constants_by(norms), "deviation": deviation}
@@ -273,7 +278,7 @@ def linear_predictors(block: Rows, weights: Array) -> Array:
     return np.stack([row_products(block, one) for one in weights], axis=1)
 
 
-def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
+def change_of_predictors(ball: Ball, rows: Rows, norms: Any) -> Array:
     """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
     rounding = (rows.shape[1] + 8) * unit * ball._size

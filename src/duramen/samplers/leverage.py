@@ -16,15 +16,14 @@ from duramen.arrays import (
     check_count,
     dense_block,
     row_products,
-    take_rows,
     to_dense,
 )
 from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import linear_predictors
-from duramen.points import WeightedPoints
+from duramen.points import thin
 from duramen.samplers.base import AnchoredPoints, RankedSampler
 
-_SALT = 0xD1342543DE82EF95  # odd: the frame's sample uses other numbers than the coreset
+_SEED = 0xD1342543DE82EF95
 _SAMPLE, _PRODUCTS = 3000, 10**8  # number of rows, unless their products would exceed the second number
 _MOST_COLUMNS = 1024  # beyond, only the size of each column is measured, not the second moments
 _FAR = 1e100  # the largest length
@@ -88,7 +87,9 @@ class LeverageSampler(RankedSampler):
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
         intercept = getattr(anchored.loss, "fit_intercept", True)
-        return {"leverage": _make_frame(*_sample(anchored.points), intercept, self.directions)}
+        points, p = anchored.points, anchored.points.n_columns + 1
+        enough = max(min(_SAMPLE, _PRODUCTS // p**2), 2 * min(p, _MOST_COLUMNS))
+        return {"leverage": _make_frame(*thin(points, enough), intercept, self.directions)}
 
 
 def _product(rows: Rows, frame: Array) -> Array:
@@ -115,7 +116,7 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     # a column that is zero in the sample is rare: its size is taken to be that of the others
     spread[spread == 0] = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
     units = 1 / np.sqrt(spread)
-    basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
+    basis = np.random.default_rng(_SEED).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
         moment = to_dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
         moment += np.eye(p) / n  # as if each column occurred once more
@@ -123,21 +124,3 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     frame = np.zeros((d + 1, q))
     frame[:p] = units[:, None] * basis / p**0.5 / largest[:, None]
     return frame
-
-
-def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
-    """Sample rows of positive weight, with their weights; the order of the points does not matter.
-
-    Multiplying ids by an odd number spreads them evenly: one product per row, and as
-    good as a draw here. Where the ids defeat this, all rows are used.
-    """
-    p = points.n_columns + 1
-    enough = max(min(_SAMPLE, _PRODUCTS // p**2), 2 * min(p, _MOST_COLUMNS))
-    live = points.weights > 0
-    n = np.count_nonzero(live)
-    if n > 2 * enough:
-        some = (points.ids.view(np.uint64) * _SALT < int(2**64 / n * enough)) & live
-        if enough <= 2 * np.count_nonzero(some) <= 4 * enough:
-            live = some
-    rows = np.flatnonzero(live)
-    return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]

@@ -17,7 +17,7 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import GradientFit, NewtonFit, with_frame
+from duramen.solvers.newton import GradientFit, MixtureFit, NewtonFit, with_frame
 from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -158,6 +158,7 @@ class SmoothedFit(Fit):
 
 FITS: dict[str, type[Fit]] = {
     "newton": NewtonFit,
+    "mixture": MixtureFit,
     "smoothed": SmoothedFit,
     "kmeans": KMeansFit,
     "distance": DistanceFit,

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dposv
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from duramen.arrays import Array, Rows, append_ones, take_rows, to_dense
 from duramen.losses.base import ignore_overflow
@@ -39,10 +40,10 @@ class Coordinates(NamedTuple):
     units: Any
 
     def from_theta(self, theta: Array, sign: int = 1) -> Array:
-        """Convert theta = (w, b) to (w, b')."""
-        shifted = theta.copy()
+        """Convert theta = (w, b), perhaps with more after it, to (w, b')."""
+        shifted, d = theta.copy(), np.size(self.middle)
         if np.ndim(self.middle):
-            shifted[..., -1] += sign * (theta[..., :-1] @ self.middle)
+            shifted[..., d] += sign * (theta[..., :d] @ self.middle)
         return shifted
 
     def to_theta(self, inside: Array) -> Array:
@@ -51,9 +52,9 @@ class Coordinates(NamedTuple):
 
     def gradient(self, slope: Array) -> Array:
         """Convert a gradient in theta to one in (w, b')."""
-        converted = slope.copy()
+        converted, d = slope.copy(), np.size(self.middle)
         if np.ndim(self.middle):
-            converted[..., :-1] -= self.middle * slope[..., -1:]
+            converted[..., :d] -= self.middle * slope[..., d : d + 1]
         return converted
 
 
@@ -65,7 +66,7 @@ def with_frame(problem: Problem) -> Problem:
     frame = Coordinates(0.0, 1.0)
     if loss.has_predictors:
         middle, spread = _measure_columns(problem)
-        units = np.append(1 / spread, [1.0] * loss.fit_intercept)
+        units = np.append(1 / spread, np.ones(problem.zero().shape[-1] - len(spread)))
         frame = Coordinates(middle if loss.fit_intercept else 0.0, units)
     return replace(problem, frame=frame)
 
@@ -191,6 +192,49 @@ class NewtonFit(Fit):
         X, y = self.problem.X[chunk], np.asarray(self.problem.y)[chunk]
         rows = X.astype(np.float64, copy=False) if sparse.issparse(X) else X - self.frame.middle
         return append_ones(rows, self.loss.fit_intercept), self.loss.encode_labels(y, np.float64)
+
+
+class MixtureFit(NewtonFit):
+    """Newton steps on a contaminated loss, of which each predictor has its own columns."""
+
+    needs = (*NewtonFit.needs, "far", "split", "mix")
+
+    def __init__(self, problem: Problem) -> None:
+        self.far = problem.loss.far(problem.X)
+        super().__init__(problem)
+
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
+        d, loss = self.problem.points.n_columns, self.loss
+        base, noise = loss.split(self.frame.from_theta(theta), d)
+        places = [np.atleast_2d(part) for part in loss.split(np.arange(theta.size).reshape(theta.shape), d)]
+
+        def work(chunk: slice) -> tuple[Array, Array, float]:
+            with ignore_overflow():
+                block, labels = self.only_chunk or self._part(chunk)
+                t = self.far[chunk]
+                predictors = loss.mix(block @ base.T, noise, t)
+                pull = weigh(loss.slope(predictors, labels)[:, :-1].T, kept[chunk])
+                bends = weigh(loss.curvature(predictors, labels).T, kept[chunk])
+                apart = [np.column_stack([np.ones_like(t), t * steep]) for steep in expit(noise[:, 1])]
+                blocks = [block] * len(places[0]) + apart
+                slope, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
+                mine = [*places[0], *places[1]]
+                for one, (own, rows) in enumerate(zip(mine, blocks, strict=True)):
+                    slope[own] = rows.T @ pull[one]
+                    for two in range(one + 1):
+                        part = to_dense(rows.T @ (blocks[two] * bends[one, two][:, None]))
+                        hessian[np.ix_(own, mine[two])], hessian[np.ix_(mine[two], own)] = part, part.T
+                for (_, steep), part, rate in zip(places[1], pull[-len(noise) :], expit(noise[:, 1]), strict=True):
+                    hessian[steep, steep] += part @ t * rate * (1 - rate)
+                return slope, hessian, np.abs(pull).sum()
+
+        slope, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
+        hessian += np.diag(self.ridge.ravel())
+        units = 1/np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-8*self.problem.kept_weight / self.units**2))
+        sizes, directions = linalg.eigh(hessian * units * units[:, None])
+        hessian = (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
+        hessian -= np.diag(self.ridge.ravel())
+        return slope, hessian, pulls
 
 
 def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:

@@ -16,7 +16,7 @@ from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate
 from duramen.solvers.newton import with_frame
-from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
+from duramen.solvers.starts import CLEARLY, base_starts, check_init, damped_start, start
 from duramen.trimming import Problem, problem_of
 
 
@@ -222,7 +222,7 @@ def solve_quietly(
         points, loss, n_outliers, init, anchor = _unpack(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
     n_starts, max_iter = check_count("n_starts", n_starts), check_count("max_iter", max_iter)
-    tol = (1e-6 if problem.loss.has_centres else 1e-4) if tol is None else tol
+    tol = problem.loss.tolerance if tol is None else tol
     check_nonnegative("tol", tol)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} must be a function of one Step")
@@ -234,6 +234,9 @@ def solve_quietly(
     runs: list[Run] = []
 
     def starts() -> Iterator[Array]:
+        if problem.loss.base is not None and init is None:
+            yield from base_starts(problem)
+            return
         for number, rng in enumerate(rngs):
             yield start(problem, init, rng, number)
             if moved_on and number == 0:
@@ -272,7 +275,7 @@ def _unpack(
         if last is not None:
             init = last.theta
         elif core.loss.has_predictors and anchor is not None:
-            init = "zero"
+            init = "zero" if core.loss.base is None else None
         else:
             init, anchor = anchor, None
     return core.points, core.loss, n_outliers, init, anchor

@@ -9,7 +9,7 @@ candidates drawn by their thresholded cost (Lattanzi and Sohler 2019).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -38,6 +38,7 @@ _MOST = 3000  # rows per sample that are enough for any loss of few parameters
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
+_TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
 _objective = attrgetter("objective")
@@ -166,6 +167,27 @@ def _shrink(part: Problem) -> Problem:
     if loss.fit_intercept:
         ridge[-1] = 0.0
     return replace(part, ridge=part.ridge + ridge)
+
+
+def base_starts(problem: Problem) -> Iterator[Array]:
+    """Fit the base of a loss to all points, to those near the middle, and to those that fit best.
+
+    Yield each fit as a start: which basin of the likelihood the parameters end in depends on it.
+    """
+    loss: Any = problem.loss
+    points, d = problem.points, problem.points.n_columns
+    ridge = loss.split(problem.ridge, d)[0]
+    base = replace(problem, loss=loss.base, z=0.0, ridge=ridge, frame=None)
+    theta = alternate(base, base.zero(), Stopping()).theta
+    yield loss.join(theta)
+    with ignore_overflow():
+        near = points.with_parts(weights=points.weights * np.exp(-loss.far(points.X)))
+    theta = alternate(replace(base, points=near), theta, Stopping()).theta
+    yield loss.join(theta)
+    codes = np.maximum(loss.base.encode_labels(problem.y, np.float64), 0).astype(np.intp)
+    classes = np.bincount(codes, points.weights)
+    z = min(_TRIMMED * points.total_weight, 0.5 * classes[classes > 0].min())
+    yield loss.join(alternate(replace(base, z=z), theta, Stopping()).theta)
 
 
 class Seeding:
@@ -390,6 +412,8 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     """Solve a sample roughly, in little time."""
     stopping = Stopping(max_iter=30)
     if init is None:
+        if part.loss.base is not None:
+            return min((alternate(part, theta, stopping) for theta in base_starts(part)), key=_objective).theta
         if part.loss.has_predictors:
             return search(part, rng, QUICK)[1].theta
         init = part.zero()

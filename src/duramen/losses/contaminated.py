@@ -1,0 +1,371 @@
+"""The contaminated likelihood: some labels follow no model, the more so the farther out a row lies.
+
+With s_y the probability of label y under the base loss, exp(-loss), and one share of noise per class ::
+
+    P(y | x) = c_y(x) + (1 - sum_j c_j(x)) s_y(x),    c = softmax(u_1, ..., u_k, 0) without the last,
+    u_j(x) = a_j + log 0.01 + softplus(b_j) t(x),     t(x) = log max(d(x), 1)
+
+where d is a robust squared distance, 1 at the upper quartile. The loss -log P is continuous and bounded by
+-log c_y, so a problem of the paper's kind, without outliers to set aside. The distance is measured on a sample
+and frozen in the anchor: as for a sampler, a loss does not depend on which other rows are present.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import expit, log_softmax
+
+from duramen.arrays import (
+    Array,
+    Rows,
+    dense_block,
+    read_only,
+    row_norms,
+    row_products,
+    scratch_rows,
+    to_dense,
+    weighted_quantiles,
+)
+from duramen.losses.base import Ball, Explanation, Loss, ignore_overflow
+from duramen.losses.linear import LinearLoss, LogisticLoss, change_of_predictors, linear_predictors, softplus
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import join_chunks
+from duramen.points import WeightedPoints, thin
+
+FAR = "distance"
+"""The name of the frame of the robust distance among what an anchor freezes."""
+_CORE, _STEPS = 0.5, 15  # the share of the rows that the scatter is measured on, and the most C-steps
+_RIDGE, _LEAST = 0.05, 0.1  # of a column's variance in the core, or of a tenth of that in all rows
+_SAMPLE, _MOST_COLUMNS = 4000, 256  # beyond, distances are measured in random directions, half as many
+_SEED = 0x2545F4914F6CDD1D
+_UNIT = 2.0**-10  # t is a multiple of it, so that it does not depend on how a product is rounded
+_FARTHEST = 64.0  # the largest t
+_USUAL = math.log(0.01)  # of the share of noise in each class, where all parameters are zero
+_PRIOR = 0.02  # on a and b
+_DOUBT = 0.25  # how much a prediction for a row far out follows the share of noise in the middle
+
+
+@dataclass(frozen=True)
+class ContaminatedLoss(LinearLoss):
+    """A loss of classes in which some labels are noise, whose shares are learned with the parameters.
+
+    Its theta is that of ``base`` with two more numbers per class, a_j and b_j: (p + 4,) for two classes,
+    (n_classes, p + 2) for more. The share of rows whose label is j whatever the model says is about
+    1% exp(a_j) in the middle of the data, and grows outwards by the power softplus(b_j) of a robust squared
+    distance. There is nothing to set aside: leave ``n_outliers`` at 0.
+
+    The distance is measured where the loss is used (:func:`duramen.robust_coreset`, :func:`duramen.solve`,
+    :func:`duramen.find_anchor`), and kept in anchors, coresets and solutions; :meth:`Loss.measure` does the same.
+
+    Parameters
+    ----------
+    base : LogisticLoss or SoftmaxLoss
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(5000, 2))
+    >>> y = np.where(X[:, 0] + rng.logistic(size=5000) / 4 > 0, 1, -1)
+    >>> X[:500] = 9.0, 0.0
+    >>> y[:500] = -1  # a tenth of the rows contradict the others
+    >>> plain = dm.solve(dm.points(X, y), dm.LogisticLoss())
+    >>> robust = dm.solve(dm.points(X, y), dm.ContaminatedLoss(dm.LogisticLoss()))
+    >>> plain.theta[:2].round(1), robust.theta[:2].round(1)
+    (array([-0. ,  0. ]), array([3.9, 0. ]))
+    """
+
+    units_off = 64.0
+    convex = False
+    tolerance = 1e-7
+    fitter = "mixture"
+    freezes = (FAR,)
+    hessian_norms, neighbourhood = Loss.hessian_norms, Loss.neighbourhood
+
+    base: LinearLoss = field(default_factory=LogisticLoss)
+    frame: Array | None = field(default=None, repr=False, compare=False)
+    fit_intercept: bool = field(default=True, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, (LogisticLoss, SoftmaxLoss)):
+            raise TypeError(
+                f"base={self.base!r} must be a LogisticLoss or a SoftmaxLoss, such as dm.LogisticLoss()"
+            )
+        if self.frame is not None:
+            vars(self)["frame"] = read_only(np.array(self.frame, dtype=np.float64))
+        for name in ("fit_intercept", "has_classes", "classifies", "n_classes"):
+            vars(self)[name] = getattr(self.base, name)
+
+    @property
+    def max_slope(self) -> float:  # type: ignore[override]
+        """The largest slope in all predictors together: docs/mathematics.md."""
+        return 2**0.5 if self.classifies else 3.0
+
+    @property
+    def max_curvature(self) -> float:  # type: ignore[override]
+        """The largest second derivative in all of them."""
+        return 1.5 if self.classifies else 4.5
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        *classes, p = self.base.parameter_shape(n_columns)
+        return (*classes, p + (2 if classes else 2 * self.n_classes))
+
+    def split(self, theta: Array, n_columns: int) -> tuple[Array, Array]:
+        """Split what has the shape of theta into that of the base, and a and b of each class (k, 2)."""
+        p = n_columns + self.fit_intercept
+        return theta[..., :p], theta[..., p:].reshape(-1, 2)
+
+    def join(self, base: Array, noise: Array | float = 0.0) -> Array:
+        """Undo :meth:`split`."""
+        pairs = np.broadcast_to(noise, (self.n_classes, 2)).reshape(*base.shape[:-1], -1)
+        return np.concatenate([base, pairs], axis=-1)
+
+    def ridge(self, l2: float, n_columns: int) -> Array:
+        return self.join(self.base.ridge(l2, n_columns), _PRIOR)
+
+    def vc_dimension(self, n_columns: int) -> None:
+        return None
+
+    def default_sampler(self, has_radius: bool, few: bool) -> str:
+        return self.base.default_sampler(has_radius, few)
+
+    def anchor_rows(self, n_columns: int) -> int:
+        return self.base.anchor_rows(n_columns)
+
+    def check_labels(self, y: Array) -> None:
+        self.base.check_labels(y)
+
+    def encode_labels(self, y: Array, dtype: Any) -> Array:
+        return self.base.encode_labels(y, dtype)
+
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
+        return self.base.explain(self.split(theta, X.shape[1])[0], X, y, mean)
+
+    # the distance
+
+    def freeze(self, points: WeightedPoints) -> dict[str, Array]:
+        return {FAR: _measure_spread(*thin(points, _SAMPLE))}
+
+    @property
+    def measured(self) -> bool:
+        return self.frame is not None
+
+    def bind(self, frozen: Mapping[str, Array]) -> ContaminatedLoss:
+        return replace(self, frame=frozen[FAR]) if FAR in frozen else self
+
+    def far(self, X: Any) -> Array:
+        """Compute t(x), how far out each row lies: (n,) of float64, 0 for the inner three quarters."""
+        rows = self._rows(X)
+        chunk_rows = min(4096, scratch_rows(rows))
+        return join_chunks(lambda chunk: [self._far(dense_block(rows, chunk))], rows.shape[0], chunk_rows)[0]
+
+    def _far(self, block: Rows) -> Array:
+        """Compute t of a chunk by BLAS, and where its rounding could matter, by sums in a fixed order."""
+        frame = self.frame
+        if frame is None:
+            raise ValueError(f"{self!r} has no robust distance yet; use {self!r}.measure(points)")
+        if len(frame) != block.shape[1] + 1:
+            raise ValueError(f"the robust distance is of {len(frame) - 1} columns; X has {block.shape[1]}")
+        wide = block.astype(np.float64, copy=False)
+        with ignore_overflow():
+            square = _squares(wide @ frame[:-1] + frame[-1])
+            units = np.log(square) / _UNIT
+            off = (len(frame) + 2) * np.finfo(float).eps * np.linalg.norm(frame) * np.hypot(row_norms(wide), 1)
+            off = (2 * off + off**2) / _UNIT  # of the logarithm of a square of 1 or more
+            doubtful = np.flatnonzero(~(np.abs(units - np.rint(units)) > off) & ~(units < -off))
+            if len(doubtful):
+                steady = linear_predictors(wide[doubtful], np.ascontiguousarray(frame[:-1].T)) + frame[-1]
+                units[doubtful] = np.log(_squares(steady)) / _UNIT
+            return np.fmin(np.fmax(np.floor(units), 0.0) * _UNIT, _FARTHEST)
+
+    # the likelihood; predictors are those of the base, u of each class, and t, which is passed along
+
+    def _chunk_predictors(self, block: Rows, parameters: Array) -> Array:
+        base, noise = self.split(parameters, block.shape[1])
+        return self.mix(super()._chunk_predictors(block, base), noise, self._far(block))
+
+    def mix(self, m: Array, noise: Array, t: Array) -> Array:
+        """Join predictors of the base with u of each class, for rows at t."""
+        t = t.astype(m.dtype, copy=False)[:, None]
+        return np.column_stack([m, noise[:, 0] + _USUAL + softplus(noise[:, 1]) * t, t])
+
+    def _parts(self, predictors: Array, y: Array) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Return predictors of the base, u of each class (n, k), and where that of each row's own class is."""
+        u = predictors[:, -1 - self.n_classes : -1]
+        own = np.arange(len(u)), (y > 0).astype(np.intp) if self.classifies else y
+        return predictors[:, 0] if self.classifies else predictors[:, : self.n_classes], u, own
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        base, u, own = self._parts(m, y)
+        loss, others = self.base.pointwise(base, y), np.array(u)
+        others[own] = -np.inf
+        against = np.logaddexp(np.logaddexp.reduce(others, axis=1), np.log(-np.expm1(-loss)))
+        return softplus(against - np.logaddexp(u[own], -loss))
+
+    def slope(self, m: Array, y: Array) -> Array:
+        """Compute the derivative in each predictor; t, which comes last, is passed along."""
+        base, u, own = self._parts(m, y)
+        loss = self.base.pointwise(base, y)
+        label = np.logaddexp(u[own], -loss)
+        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
+        shares[own] -= np.exp(u[own] - label)
+        pull = self.base.slope(base, y)
+        return np.column_stack([(np.exp(-loss - label) * pull.T).T, shares, m[:, -1]])
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the second derivatives in the predictors: (n, k, k), without t."""
+        base, u, own = self._parts(m, y)
+        k, loss = m.shape[1] - 1 - self.n_classes, self.base.pointwise(base, y)
+        label = np.logaddexp(u[own], -loss)
+        blame, model = np.exp(u[own] - label), np.exp(-loss - label)
+        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
+        pull = np.zeros((len(m), m.shape[1] - 1), m.dtype)
+        pull[:, :k] = self.base.slope(base, y).reshape(-1, k)
+        pull[own[0], k + own[1]] = 1.0
+        bends = -(blame * model)[:, None, None] * pull[:, :, None] * pull[:, None]
+        bends[:, :k, :k] += model[:, None, None] * self.base.curvature(base, y).reshape(-1, k, k)
+        same = np.eye(self.n_classes, dtype=m.dtype)
+        bends[:, k:, k:] += shares[:, :, None] * (same - shares[:, None])
+        return bends
+
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
+        cache, theta = self.slopes(theta, X, y) if cache is None else cache, np.asarray(theta)
+        base, pulls, steps = self._pulls(theta, X.shape[1], cache)
+        super().put_gradients(out, theta, X, y, base)
+        noise = np.stack([pulls, pulls * steps], axis=2)
+        all_parts = out.reshape(-1, *theta.shape)
+        all_parts[..., X.shape[1] + self.fit_intercept :] = noise.reshape(len(out), *theta.shape[:-1], -1)
+
+    def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
+        base, pulls, steps = self._pulls(theta, rows.shape[1], cache)
+        total = super()._sum_gradients(theta, rows, weights, base)
+        pulls = pulls * weights[:, None]
+        return self.join(total, np.stack([pulls.sum(axis=0), (pulls * steps).sum(axis=0)], axis=1))
+
+    def _pulls(self, theta: Array, n_columns: int, cache: Array) -> tuple[Array, Array, Array]:
+        """Split a cache into slopes in the base, those in u of each class, and how fast b moves u."""
+        k, noise = self.n_classes, self.split(theta, n_columns)[1]
+        base = cache[:, 0] if self.classifies else cache[:, :k]
+        return base, cache[:, -1 - k : -1], cache[:, -1:] * expit(noise[:, 1])
+
+    # bounds
+
+    def reach(self, X: Any) -> Array:
+        """Compute the larger of |(x, 1)|, or |x| without an intercept, and |(1, t)|."""
+        rows = self._rows(X)
+        return np.fmax(self.base.reach(rows), np.hypot(1, self.far(rows)).astype(rows.dtype))
+
+    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        reach = [change_of_predictors(ball, rows, norms) for norms in (self.base.reach(rows), 1.0)]
+        reach = np.stack(np.broadcast_arrays(*reach), axis=1)
+        bound = self._over_rows(ball.theta, rows, y, reach=reach)[0].astype(np.float64, copy=False)
+        steep = float(ball.radius) * (1 + 1e-9) * self.lipschitz(rows)
+        return np.fmin(bound, steep + 64 * np.finfo(rows.dtype).eps)
+
+    def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Bound the change by that at two corners, as -log P falls in the predictors of the own class only."""
+        base, u, own = self._parts(m, y)
+        along = -np.ones_like(u)
+        along[own] = 1.0
+        toward = y if self.classifies else along
+        noise = along * (reach[:, 1:] * np.hypot(1, m[:, -1:]))
+        step = np.column_stack([(toward.T * reach[:, 0]).T, noise, np.zeros(len(m), m.dtype)])
+        here, worst, best = (self.pointwise(at, y) for at in (m, m - step, m + step))
+        limits = np.finfo(m.dtype)
+        slack = self.units_off * limits.eps * (worst + here + 1) + limits.tiny
+        return np.fmin(np.fmax(worst - here, here - best) + slack, np.inf)
+
+    # what the parameters say
+
+    def shares(self, theta: Array, X: Any) -> Array:
+        """Compute the share of noise in each class for rows like these: (n, n_classes)."""
+        return np.exp(self._logs(theta, X, self.far(X))[2])
+
+    def blame(self, theta: Array, X: Any, y: Any) -> Array:
+        """Compute the probability that a row has its label from the noise, not from the model: (n,)."""
+        rows = self._rows(X)
+        codes = self.base.encode_labels(self._labels(y, rows), np.float64)
+        codes = (codes > 0).astype(np.intp) if self.classifies else codes
+        _, both, noise = self._logs(theta, rows, self.far(rows))
+        own = np.arange(len(codes)), codes
+        return np.exp(noise[own] - both[own])
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        logs = self.log_probabilities(theta, X)
+        return {"class": logs.argmax(axis=1), "probability": np.exp(logs)}
+
+    def log_probabilities(self, theta: Array, X: Any) -> Array:
+        """Compute log P of each class (n, n_classes), for new rows.
+
+        What looked like noise far out may have been bad labels, or honest ones that the model does not fit.
+        As this cannot be known, a part of each probability is that with the share of noise in the middle.
+        """
+        t = self.far(X)
+        near, out = (self._logs(theta, X, one)[1] for one in (np.zeros_like(t), t))
+        return np.logaddexp(math.log(_DOUBT) + near, math.log1p(-_DOUBT) + out)
+
+    def _logs(self, theta: Array, X: Any, t: Array) -> tuple[Array, Array, Array]:
+        """Compute the logarithms of s, P and c of each class for rows at t: (n, n_classes) each."""
+        base, noise = self.split(np.asarray(theta, dtype=np.float64), X.shape[1])
+        m = self.base._predictors(base, X)
+        model = np.stack([-softplus(m), -softplus(-m)], axis=1) if self.classifies else log_softmax(m, axis=1)
+        u = self.mix(m, noise, t)[:, -1 - self.n_classes : -1]
+        rest = np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None]
+        return model, np.logaddexp(u, model) - rest, u - rest
+
+
+def _squares(images: Array) -> Array:
+    return row_products(images, images)
+
+
+def _measure_spread(X: Rows, weights: Array) -> Array:
+    """Measure the frame F (d + 1, q) for which |(x, 1) F|^2 is a robust squared distance.
+
+    That is the minimum covariance determinant (Rousseeuw and Van Driessen 1999) with a ridge, from the rows
+    nearest to the medians, in units of the upper quartile.
+    """
+    d, share = X.shape[1], weights / weights.sum()
+    largest = to_dense(abs(X).max(axis=0)).ravel()
+    largest = np.where(largest > 0, largest, 1.0)
+    rows, directions = X * (1 / largest), np.eye(d)  # no square overflows
+    if d > _MOST_COLUMNS:
+        spread = _positive((rows * rows).T @ share - (rows.T @ share) ** 2)
+        q = _MOST_COLUMNS // 2
+        directions = np.random.default_rng(_SEED).normal(size=(d, q)) / np.sqrt(q * spread)[:, None]
+        rows = rows @ directions
+    rows = to_dense(rows)
+    every = _positive(share @ (rows - share @ rows) ** 2)
+    quartiles = np.array([weighted_quantiles(column, share, (0.25, 0.5, 0.75)) for column in rows.T]).T
+    width = quartiles[2] - quartiles[0]
+    mean, root = quartiles[1], np.diag(1 / np.where(width > 0, width, 2 * np.sqrt(every)))
+    inside = np.empty(0, np.intp)
+    for _ in range(_STEPS):
+        square = _squares((rows - mean) @ root)
+        order = np.argsort(square, kind="stable")
+        before, inside = inside, np.sort(order[: np.searchsorted(share[order].cumsum(), _CORE) + 1])
+        if np.array_equal(before, inside):
+            break
+        part = share[inside] / share[inside].sum()
+        mean = part @ rows[inside]
+        gaps = rows[inside] - mean
+        scatter = (gaps * part[:, None]).T @ gaps
+        scatter += np.diag(_RIDGE * np.maximum(np.diag(scatter), _LEAST * every))
+        root = solve_triangular(np.linalg.cholesky(scatter), np.eye(len(scatter)), lower=True).T
+    square = _squares((rows - mean) @ root)
+    usual = weighted_quantiles(square, share, [0.75])[0]
+    root /= np.sqrt(usual if usual > 0 else square.max() or 1.0)
+    return np.vstack([directions @ root / largest[:, None], -mean @ root])
+
+
+def _positive(spread: Array) -> Array:
+    """Give a column without spread, whose values are rare if there are others, that of the others."""
+    spread = np.maximum(spread, 0.0)
+    return np.where(spread > 0, spread, np.median(spread[spread > 0]) if spread.any() else 1.0)
