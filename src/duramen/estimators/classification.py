@@ -15,7 +15,7 @@ from duramen.arrays import Array, check_flag, check_range
 from duramen.coreset.view import ROWS_A_PARAMETER
 from duramen.estimators.base import RobustEstimator
 from duramen.estimators.contamination import Margins, held_out_margins
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded, is_auto
+from duramen.estimators.fitting import AllRows, FitResult, FitSettings, TrimmedPass, encoded, is_auto
 from duramen.losses import ContaminatedLoss, LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
@@ -179,9 +179,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 "pass n_outliers below it"
             )
 
-    def _evaluate(self, data: AllRows, core: Any) -> TrimmedPass:
-        """Learn the shares of noise, or take those of the solution; then evaluate the model on all rows."""
-        solution, points = self.solution_, data.points if core is None else core.points
+    def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
+        """Take the shares of noise from the solution, or learn them where its margins are too large."""
+        solution, core = fitted.solution, fitted.coreset
+        points = data.points if core is None else core.points
         learned, d = is_auto(self.n_outliers), points.n_columns
         self.slope_, self._mixture = 1.0, None
         if learned or check_flag("recalibrate", self.recalibrate):
@@ -198,8 +199,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 solution = replace(solution, theta=margins.changed(found, solution.theta, d))
             self.slope_, self._mixture = float(found[0]), (solution.loss, solution.theta)
             self.contamination_ = margins.contamination(found, self.classes_.tolist())
-            self.solution_ = solution if learned else self.solution_
-        return data.evaluate(self.solution_)
+        return fitted._replace(solution=solution) if learned else fitted
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         n_columns, theta = data.n_columns, self.solution_.theta

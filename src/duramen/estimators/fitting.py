@@ -37,6 +37,7 @@ from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
+from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import Solution, solve_quietly
@@ -349,6 +350,7 @@ class AllRows:
             return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
+    @one_blas_thread()
     def evaluate(self, solution: Solution) -> TrimmedPass:
         """Compute the losses of all rows at a solution."""
         z = outlier_weight(self.settings.n_outliers, self.total_weight)
