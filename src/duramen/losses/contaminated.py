@@ -195,7 +195,9 @@ class ContaminatedLoss(LinearLoss):
         with ignore_overflow():
             square = _squares(wide @ frame[:-1] + frame[-1])
             units = np.log(square) / _UNIT
-            off = (len(frame) + 2) * np.finfo(float).eps * np.linalg.norm(frame) * np.hypot(row_norms(wide), 1)
+            off = (
+                (len(frame) + 2) * np.finfo(float).eps * np.linalg.norm(frame) * np.hypot(row_norms(wide), 1)
+            )
             off = (2 * off + off**2) / _UNIT  # of the logarithm of a square of 1 or more
             doubtful = np.flatnonzero(~(np.abs(units - np.rint(units)) > off) & ~(units < -off))
             if len(doubtful):

@@ -134,7 +134,9 @@ class LinearLoss(BuiltInLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        return self._over_rows(ball.theta, rows, y, reach=change_of_predictors(ball, rows, self.reach(rows)))[0]
+        return self._over_rows(ball.theta, rows, y, reach=change_of_predictors(ball, rows, self.reach(rows)))[
+            0
+        ]
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""

@@ -224,13 +224,17 @@ class MixtureFit(NewtonFit):
                     for two in range(one + 1):
                         part = to_dense(rows.T @ (blocks[two] * bends[one, two][:, None]))
                         hessian[np.ix_(own, mine[two])], hessian[np.ix_(mine[two], own)] = part, part.T
-                for (_, steep), part, rate in zip(places[1], pull[-len(noise) :], expit(noise[:, 1]), strict=True):
+                for (_, steep), part, rate in zip(
+                    places[1], pull[-len(noise) :], expit(noise[:, 1]), strict=True
+                ):
                     hessian[steep, steep] += part @ t * rate * (1 - rate)
                 return slope, hessian, np.abs(pull).sum()
 
         slope, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
         hessian += np.diag(self.ridge.ravel())
-        units = 1/np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-8*self.problem.kept_weight / self.units**2))
+        units = 1 / np.sqrt(
+            np.maximum(np.abs(np.diag(hessian)), 1e-8 * self.problem.kept_weight / self.units**2)
+        )
         sizes, directions = linalg.eigh(hessian * units * units[:, None])
         hessian = (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
         hessian -= np.diag(self.ridge.ravel())
