@@ -48,6 +48,11 @@ def aside(case):
     return 0.0 if case.loss.freezes else Z
 
 
+def note(runs, first, case, points, step):
+    """Evaluate the objective after a step, in a list for each start."""
+    runs.setdefault(step.start, first.copy()).append(objective(case, points, step.theta, Z))
+
+
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request):
     return request.param
@@ -59,16 +64,13 @@ def test_the_objective_never_rises(case, seed, weighted):
     points = problem(case, seed, weighted=weighted)
     for init in (None, start(case, points, seed)):
         first = [] if init is None else [objective(case, points, init, Z)]
-        steps = []
-        solution = dm.solve(points, case.loss, Z, init=init, random_state=seed, callback=steps.append)
         runs = {}  # a contaminated loss has several starts
-        for step in steps:
-            run = runs.setdefault(step.start, first.copy())
-            run.append(objective(case, points, step.theta, Z))
+        watch = partial(note, runs, first, case, points)
+        solution = dm.solve(points, case.loss, Z, init=init, random_state=seed, callback=watch)
         for run in runs.values():
             assert (np.diff(run) <= 1e-12 * np.abs(run[1:])).all()
-        best = min(runs.values(), key=lambda run: run[-1])[len(first) :]
-        np.testing.assert_allclose(solution.history[-len(best) :], best, rtol=1e-9)
+        best = min(runs.values(), key=lambda run: run[-1], default=first)[len(first) :]
+        np.testing.assert_allclose(solution.history[len(solution.history) - len(best) :], best, rtol=1e-9)
         assert (np.diff(solution.history) <= 0).all()
 
 
