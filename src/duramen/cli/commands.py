@@ -224,10 +224,19 @@ def model_fields(core: Coreset, solution: Solution, estimate: Estimate, l2: floa
         "columns": core.columns,
         "classes": classes,
         "l2": l2,
+        "noise_share": _noise_share(core, solution),
         "n_points": core.n_points,
         "status": solution.status.value,
         **plain({**found, **fields_of(estimate, "std_error", "low", "high")}),
     }
+
+
+def _noise_share(core: Coreset, solution: Solution) -> float | None:
+    """Average the share of labels that the model does not explain; None where none is learned."""
+    loss: Any = solution.loss
+    if loss.base is None:
+        return None
+    return float(np.average(loss.shares(solution.theta, core.X).sum(axis=1), weights=core.weights))
 
 
 def write_model(path: Path, core: Coreset, fields: Fields) -> None:
