@@ -43,6 +43,7 @@ _CORE, _STEPS = 0.5, 15  # the share of the rows that the scatter is measured on
 _RIDGE, _LEAST = 0.05, 0.1  # of a column's variance in the core, or of a tenth of that in all rows
 _SAMPLE, _MOST_COLUMNS = 4000, 256  # beyond, distances are measured in random directions, half as many
 _SEED = 0x2545F4914F6CDD1D
+_LOST = 1e-12  # of a mean square, where a variance is the difference of two
 _UNIT = 2.0**-10  # t is a multiple of it, so that it does not depend on how a product is rounded
 _FARTHEST = 64.0  # the largest t
 _USUAL = math.log(0.01)  # of the share of noise in each class, where all parameters are zero
@@ -362,12 +363,14 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
     largest = np.where(largest > 0, largest, 1.0)
     rows, directions = X * (1 / largest), np.eye(d)  # no square overflows
     if d > _MOST_COLUMNS:
-        spread = _positive((rows * rows).T @ share - (rows.T @ share) ** 2)
+        squares = (rows * rows).T @ share
+        spread = _positive(squares - (rows.T @ share) ** 2, _LOST * squares)
         q = _MOST_COLUMNS // 2
         directions = np.random.default_rng(_SEED).normal(size=(d, q)) / np.sqrt(q * spread)[:, None]
         rows = rows @ directions
     rows = to_dense(rows)
-    every = _positive(share @ (rows - share @ rows) ** 2)
+    lost = (d + 64) * np.finfo(float).eps  # of the size of a number, by rounding
+    every = _positive(share @ (rows - share @ rows) ** 2, (lost * np.abs(rows).max(axis=0)) ** 2)
     quartiles = np.array([weighted_quantiles(column, share, (0.25, 0.5, 0.75)) for column in rows.T]).T
     width = quartiles[2] - quartiles[0]
     mean, root = quartiles[1], np.diag(1 / np.where(width > 0, width, 2 * np.sqrt(every)))
@@ -385,12 +388,13 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
         scatter += np.diag(_RIDGE * np.maximum(np.diag(scatter), _LEAST * every))
         root = solve_triangular(np.linalg.cholesky(scatter), np.eye(len(scatter)), lower=True).T
     square = _squares((rows - mean) @ root)
+    square[square <= _squares((lost * np.abs(mean))[None] @ np.abs(root))] = 0.0
     usual = weighted_quantiles(square, share, [0.75])[0]
     root /= np.sqrt(usual if usual > 0 else square.max() or 1.0)
     return np.vstack([directions @ root / largest[:, None], -mean @ root])
 
 
-def _positive(spread: Array) -> Array:
-    """Give a column without spread, whose values are rare if there are others, that of the others."""
-    spread = np.maximum(spread, 0.0)
-    return np.where(spread > 0, spread, np.median(spread[spread > 0]) if spread.any() else 1.0)
+def _positive(spread: Array, lost: Array) -> Array:
+    """Give a column without spread, up to what rounding makes of it, that of the others."""
+    found = spread > lost
+    return np.where(found, spread, np.median(spread[found]) if found.any() else 1.0)
