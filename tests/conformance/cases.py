@@ -43,7 +43,7 @@ class Case:
             rng = np.random.default_rng(99)
             X = rng.standard_t(2, size=(200, self.columns)) / self.columns**0.5
             X[:, 1:] += X[:, :1]
-            loss = dataclasses.replace(self.loss, frame=None).measure(dm.points(X))
+            loss = self.loss.unmeasured().measure(dm.points(X))
             vars(self).update(loss=loss, naive=partial(self.naive, frame=loss.frame))
 
     def data(self, seed: int = 0, n: int = N):

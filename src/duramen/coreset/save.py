@@ -141,7 +141,8 @@ def write(core: Any, path: Any, metadata: Json | None) -> None:
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
         scalars["threshold"] = str(core.threshold)
-    kept = {} if core.anchor is None else dict.fromkeys(core.anchor.frozen)
+    known = {} if core.anchor is None else core.anchor.frozen
+    in_anchor = set(core.loss.freezes) <= set(known)  # what was measured, which is not saved twice
     state = {
         "format": FORMAT,
         "version": version("duramen"),
@@ -151,7 +152,7 @@ def write(core: Any, path: Any, metadata: Json | None) -> None:
         "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
-        "loss": state_of(core.loss.bind(kept)),  # without what its anchor has
+        "loss": state_of(core.loss.unmeasured() if in_anchor else core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": core.columns,
         "metadata": json_types(metadata, "this metadata"),

@@ -357,6 +357,14 @@ class Loss(ABC):
         """Return this loss with what it needs to know about the data, measured on points."""
         return self.bind(self.freeze(points))
 
+    def unmeasured(self) -> Loss:
+        """Return this loss without what ``freeze`` derived."""
+        return self
+
+    def prepared(self, X: Any) -> Loss:
+        """Return this loss with what can be computed ahead for these rows, which must not change."""
+        return self
+
     @property
     def measured(self) -> bool:
         """Whether it has all that ``freeze`` would derive."""
