@@ -126,7 +126,7 @@ def test_columns_learned_when_it_is_made(files, run, refuse, tmp_path):
     one_class = numbers().filter(pa.array(np.array(numbers()["three"]) == 2))
     assert run("store", "insert", path, write(one_class, tmp_path / "two.parquet")).code == 0
     with open_store(path, read_only=True) as store:
-        assert store.loss == dm.SoftmaxLoss(3)
+        assert store.loss == dm.ContaminatedLoss(dm.SoftmaxLoss(3))
         assert set(store.points().y) == {1.0}  # classes 1, 2 and 3 are 0, 1 and 2 inside
 
 

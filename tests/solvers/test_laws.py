@@ -33,8 +33,24 @@ def start(case, points, seed=0):
     return points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
 
 
-def keep_theta(thetas, step):
-    thetas.append(step.theta.copy())
+def objective(case, points, theta, z):
+    """Evaluate what is minimised: f_z, and the prior of a loss that has one."""
+    prior = (case.loss.ridge(0.0, points.n_columns) * theta**2).sum() / 2 if case.loss.freezes else 0.0
+    return dm.trimmed_objective(points, theta, loss=case.loss, n_outliers=z) + prior
+
+
+def aside(case):
+    """Choose a weight to set aside where another order of the points is to lead to the same solution.
+
+    A contaminated loss explains outliers itself. If more are set aside, there are many local minima, and in
+    which of them a start from anywhere ends is decided by rounding.
+    """
+    return 0.0 if case.loss.freezes else Z
+
+
+def note(runs, first, case, points, step):
+    """Evaluate the objective after a step, in a list for each start."""
+    runs.setdefault(step.start, first.copy()).append(objective(case, points, step.theta, Z))
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -47,23 +63,21 @@ def case(request):
 def test_the_objective_never_rises(case, seed, weighted):
     points = problem(case, seed, weighted=weighted)
     for init in (None, start(case, points, seed)):
-        first = [] if init is None else [init]
-        thetas = first.copy()
-        watch = partial(keep_theta, thetas)
+        first = [] if init is None else [objective(case, points, init, Z)]
+        runs = {}  # a contaminated loss has several starts
+        watch = partial(note, runs, first, case, points)
         solution = dm.solve(points, case.loss, Z, init=init, random_state=seed, callback=watch)
-        true = [dm.trimmed_objective(points, theta, loss=case.loss, n_outliers=Z) for theta in thetas]
-        assert (np.diff(true) <= 1e-12 * np.abs(true[1:])).all()
-        history = solution.history[len(solution.history) - len(thetas) + len(first) :]
-        np.testing.assert_allclose(history, true[len(first) :], rtol=1e-9)
+        for run in runs.values():
+            assert (np.diff(run) <= 1e-12 * np.abs(run[1:])).all()
+        best = min(runs.values(), key=lambda run: run[-1], default=first)[len(first) :]
+        np.testing.assert_allclose(solution.history[len(solution.history) - len(best) :], best, rtol=1e-9)
         assert (np.diff(solution.history) <= 0).all()
 
 
 def test_a_solution_says_what_it_is(case):
     points = problem(case, weighted=True)
     solution = dm.solve(points, case.loss, Z, random_state=0)
-    assert solution.objective == pytest.approx(
-        dm.trimmed_objective(points, solution.theta, loss=case.loss, n_outliers=Z), rel=1e-12
-    )
+    assert solution.objective == pytest.approx(objective(case, points, solution.theta, Z), rel=1e-12)
     assert solution.history[-1] == solution.objective
     assert solution.n_iter == len(solution.history) - 1
     assert solution.n_outliers == pytest.approx(Z)
@@ -97,7 +111,7 @@ def test_weights_are_copies(case):
     copied = dm.points(
         np.repeat(points.X, times, axis=0), None if points.y is None else np.repeat(points.y, times)
     )
-    one, two = (dm.solve(part, case.loss, Z, init=init, tol=1e-9) for part in (points, copied))
+    one, two = (dm.solve(part, case.loss, aside(case), init=init, tol=1e-9) for part in (points, copied))
     assert one.objective == pytest.approx(two.objective, rel=1e-7)
     np.testing.assert_allclose(one.theta, two.theta, rtol=1e-3, atol=1e-4)
 
@@ -108,7 +122,9 @@ def test_neither_zero_weights_nor_the_order_of_the_points_matter(case):
     present = points.take(points.weights > 0)
     assert len(present) < len(points)
     turned = points.take(np.random.default_rng(3).permutation(len(points)))
-    one, *others = (dm.solve(p, case.loss, Z, init=init, tol=1e-9) for p in (points, present, turned))
+    one, *others = (
+        dm.solve(p, case.loss, aside(case), init=init, tol=1e-9) for p in (points, present, turned)
+    )
     for two in others:
         assert one.objective == pytest.approx(two.objective, rel=1e-9)
         np.testing.assert_array_equal(np.sort(one.outliers), np.sort(two.outliers))
