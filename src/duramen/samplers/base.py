@@ -30,6 +30,8 @@ _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
 _PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
 _MANY = 200  # groups; for more, limits take longer than sorting
+OF_A_CLASS = 20
+"""The number of rows of a class below which, if so few are expected, it is set apart: it might be missed."""
 
 
 def uniforms(seed: int, ids: Array) -> Array:
@@ -194,6 +196,20 @@ class Strata(NamedTuple):
         counts = np.bincount(groups, self.counts)
         return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
 
+    def set_rare_apart(self, size: int) -> tuple[Array, Array]:
+        """Share ``size`` out so that none is missed: a few for each that is rare, the rest for all others.
+
+        Examples
+        --------
+        >>> Strata(np.arange(3), np.array([700, 3, 500]), np.array([700.0, 3.0, 500.0])).set_rare_apart(60)
+        (array([1, 0, 1]), array([ 3, 57]))
+        """
+        least = min(OF_A_CLASS, max(size // (2 * len(self.counts)), size >= len(self.counts)))
+        rare = size * self.weights < least * self.weights.sum()
+        groups = np.where(rare, np.cumsum(rare) - 1, np.count_nonzero(rare))
+        few = np.minimum(self.counts[rare], least)
+        return groups, np.append(few, min(size - few.sum(), self.counts[~rare].sum()))
+
 
 class Sampler(ABC):
     """A method that reduces many points to a few weighted points that represent them.
@@ -260,15 +276,27 @@ class RankedSampler(Sampler):
         return {}
 
     def strata(self, anchored: AnchoredPoints) -> Array | None:
-        """Return the number of each point's stratum: (n,) integers; None for a single stratum."""
-        return None
+        """Return the number of each point's stratum: (n,) integers; None for a single stratum.
+
+        By default it is the class of the point, for a loss that has classes.
+        """
+        has_classes = anchored.loss is not None and anchored.loss.has_classes
+        return anchored.loss.classes_of(anchored.points.y) if has_classes else None
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Share ``size`` out: the group each stratum is pooled into, and the size of each group.
 
-        By default each stratum is a group, with a size in proportion to its weight.
+        By default each stratum is a group, with a size in proportion to its weight; but classes are one
+        group, except those that it would hardly draw from.
         """
+        if self.has_class_strata:
+            return strata.set_rare_apart(size)
         return strata.share_out(size, np.arange(len(strata.numbers)))
+
+    @property
+    def has_class_strata(self) -> bool:
+        """Whether the strata are those of the default: the classes, or a single one."""
+        return type(self).strata is RankedSampler.strata
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         return Bound(self).reduce(points, size, rng)
