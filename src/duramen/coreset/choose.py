@@ -163,7 +163,7 @@ def _classes_apart(suspects: Suspects, size: int, view: View, inner: Strata) -> 
     if not (by_class and view.loss.has_classes and size < len(suspects.ids)):
         return ()
     heavy = np.bincount(view.loss.classes_of(suspects.labels), suspects.weights)
-    rare = (heavy > 0) & (size * heavy < OF_A_CLASS * heavy.sum())
+    rare = (heavy > 0) & (size * heavy / heavy.sum() < OF_A_CLASS * (1 - 1e-9))
     found = np.setdiff1d(np.flatnonzero(rare), inner.numbers)
     fits = len(found) < min(size // 2, np.count_nonzero(heavy))
     return tuple(found.tolist()) if fits else ()

@@ -205,7 +205,8 @@ class Strata(NamedTuple):
         (array([1, 0, 1]), array([ 3, 57]))
         """
         least = min(OF_A_CLASS, max(size // (2 * len(self.counts)), size >= len(self.counts)))
-        rare = size * self.weights < least * self.weights.sum()
+        expected = size * self.weights / self.weights.sum()
+        rare = (expected < least * (1 - 1e-9)) & (size < self.counts.sum())  # however sums are rounded
         groups = np.where(rare, np.cumsum(rare) - 1, np.count_nonzero(rare))
         few = np.minimum(self.counts[rare], least)
         return groups, np.append(few, min(size - few.sum(), self.counts[~rare].sum()))
