@@ -182,6 +182,10 @@ class RobustEstimator(BaseEstimator):
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
 
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        """Weigh absorbed rows as those of the fit."""
+        return points
+
     @abstractmethod
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         """Set the attributes specific to this estimator, from ``solution_`` and the losses of all rows."""
@@ -335,7 +339,7 @@ class RobustEstimator(BaseEstimator):
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
-        self._refit(live, None, new.with_parts(X=X, y=y))
+        self._refit(live, None, self._weighed(new.with_parts(X=X, y=y)))
         return self
 
     def _live(self) -> DynamicCoreset:

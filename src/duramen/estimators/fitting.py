@@ -37,7 +37,7 @@ from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
-from duramen.points import WeightedPoints
+from duramen.points import WeightedPoints, checked_total
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
@@ -246,6 +246,13 @@ def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints
     return points.with_parts(X=X, y=y)
 
 
+def weighed(points: WeightedPoints, factors: Array) -> WeightedPoints:
+    """Multiply the weight of each point by the factor of its class; labels are the numbers of classes."""
+    weights = points.weights * factors[points.y]
+    checked_total(weights)
+    return points.with_parts(weights=weights)
+
+
 @dataclass(frozen=True, eq=False)
 class AllRows:
     """All rows to fit on, in memory or in a source, with their profile and the settings of the fit.
@@ -323,6 +330,16 @@ class AllRows:
         kept = self.first_pass.kept
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
+
+    def weighed(self, factors: Array) -> AllRows:
+        """Return the same data, whose labels are numbers of classes, with weights multiplied by class."""
+        change = partial(weighed, factors=factors)
+        if self.points is not None:
+            points = change(self.points)
+            return replace(self, points=points, total_weight=points.total_weight)
+        source = _Changed(self.source, change)
+        first = source.reduce(partial(Summarizer, self.first_pass.plan), "class-weights")
+        return replace(self, source=source, first_pass=first, total_weight=first.total)
 
     def with_settings(self, **changed: Any) -> AllRows:
         """Return the same data with some settings changed."""
