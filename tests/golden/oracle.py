@@ -81,7 +81,7 @@ def oracle(asked: Asked, anchor: Any, X: Any, y: Any, weights: Any, ids: Any) ->
     chosen = [one._replace(group=-1 - one.group) for one in chosen]
     scored = dict(zip(inner, scores(name, seen, anchor, X[live], inner), strict=True))
     groups = layers(inner, sizes[1], anchor) if name == "layered" else classes(inner, sizes[1])
-    others = sorted(draw(seed, inner, scored, *groups), key=lambda one: one.point.id)
+    others = sorted(draw(seed, inner, scored, *groups, name != "layered"), key=lambda one: one.point.id)
     calibrated = asked.calibrate and 0 < sizes[1] < len(inner)
     if calibrated:
         columns = known_columns(seen, anchor, sizes[1])
@@ -258,18 +258,34 @@ def apportioned(names: list[int], weights: list[float], size: int, worth: Any) -
 
 
 def draw(
-    seed: int, points: list[Point], scored: dict[Point, float], groups: list[int], sizes: list[int]
+    seed: int,
+    points: list[Point],
+    scored: dict[Point, float],
+    groups: list[int],
+    sizes: list[int],
+    together: bool = False,
 ) -> list[Drawn]:
-    """Take the smallest ranks u / a of every group, with a = weight times score, ties by id."""
+    """Take the smallest ranks u / a of every group, with a = weight times score, ties by id.
+
+    If ``together``, all points take part in the draw from the last group.
+    """
     measure = {p: max(p.weight * scored[p], 1e-290) for p in points}
     ranked = sorted(
         (group, uniform(seed, p.id) / measure[p], p.id, p) for group, p in zip(groups, points, strict=True)
     )
     drawn: list[Drawn] = []
+    every = sorted(one[1:] for one in ranked)
+    if together and len(sizes) > 1 and all(one[0] < len(sizes) - 1 for one in ranked if one[1:] in every[: sizes[-1]]):
+        together, sizes = False, [*sizes[:-1], min(sizes[-1], 20)]
     for group, members in groupby(ranked, key=lambda one: one[0]):
         mine = list(members)
         few, following = mine[: sizes[group]], mine[sizes[group] :]
+        if together and group == len(sizes) - 1:
+            few = [one for one in mine if one[1:] in every[: sizes[group]]]
+            following = [one for one in mine if one not in few]
         threshold = following[0][1] if following else math.inf
+        if together and group == len(sizes) - 1:
+            threshold = every[sizes[group]][0] if len(every) > sizes[group] else math.inf
         taken = [(p, min(1.0, measure[p] * threshold)) for _, _, _, p in few]
         drawn += scale(group, taken, math.fsum(p.weight for *_, p in following))
     return drawn

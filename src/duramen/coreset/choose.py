@@ -159,8 +159,7 @@ def _classes_apart(suspects: Suspects, size: int, view: View, inner: Strata) -> 
 
     A sampler with strata of its own does not tell which classes the inliers have.
     """
-    by_class = isinstance(view.sampler, RankedSampler) and view.sampler.has_class_strata
-    if not (by_class and view.loss.has_classes and size < len(suspects.ids)):
+    if not (view.by_class and size < len(suspects.ids)):
         return ()
     heavy = np.bincount(view.loss.classes_of(suspects.labels), suspects.weights)
     rare = (heavy > 0) & (size * heavy / heavy.sum() < OF_A_CLASS * (1 - 1e-9))

@@ -289,7 +289,7 @@ class Suspects:
     ids: Array
     losses: Array
     weights: Array
-    labels: Array | None
+    labels: Array | None = None
     draws: dict[int, Any] = field(default_factory=dict)
 
 
@@ -362,6 +362,12 @@ class View:
     def seed(self) -> int:
         """The seed of all random choices."""
         return self.settings.seed
+
+    @property
+    def by_class(self) -> bool:
+        """Whether strata are classes."""
+        ranked = isinstance(self.sampler, RankedSampler) and self.sampler.has_class_strata
+        return ranked and self.loss.has_classes and not self.blind
 
     def anchored(self, points: WeightedPoints) -> tuple[AnchoredPoints, Any]:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
