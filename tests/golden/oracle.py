@@ -275,7 +275,11 @@ def draw(
     )
     drawn: list[Drawn] = []
     every = sorted(one[1:] for one in ranked)
-    if together and len(sizes) > 1 and all(one[0] < len(sizes) - 1 for one in ranked if one[1:] in every[: sizes[-1]]):
+    if (
+        together
+        and len(sizes) > 1
+        and all(one[0] < len(sizes) - 1 for one in ranked if one[1:] in every[: sizes[-1]])
+    ):
         together, sizes = False, [*sizes[:-1], min(sizes[-1], 20)]
     for group, members in groupby(ranked, key=lambda one: one[0]):
         mine = list(members)

@@ -124,7 +124,9 @@ def test_no_class_is_missed(name, sampler, far, n_rare, route):
     rare, common = (1, -1) if name == "logistic" else (2, 1)
     rows = rng.permutation(np.flatnonzero(data.y == rare))
     data.y[rows[n_rare:]] = common
-    data.X[rows[:n_rare]] = [-8.0, 4.0, 0.0] if far else [0.25, -0.125, 0.25]  # wrong, or right by both models
+    data.X[rows[:n_rare]] = (
+        [-8.0, 4.0, 0.0] if far else [0.25, -0.125, 0.25]
+    )  # wrong, or right by both models
     anchor = quietly("memory", data, settings_of(asked, given_anchor(name))).anchor
     core = assert_route(route, asked, data, anchor)
     assert core.suspected[core.y == rare].all() == far

@@ -413,7 +413,7 @@ class Summarizer:
             self._lowest.add(KeyedPoints(points, ranks, strata).take(rows))
 
     def _smallest(self, points: WeightedPoints, ranks: Array, strata: Array) -> Array:
-        """Find the rows of the smallest ranks that may be needed, and those that tie with the last of them."""
+        """Find the rows of the smallest ranks that may be needed, and those that tie with the last."""
         limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
         rows = np.flatnonzero((ranks <= np.maximum(limits, self._limit)) & (ranks < np.inf))
         if len(rows) > self._size:

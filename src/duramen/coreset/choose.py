@@ -145,9 +145,7 @@ def _choose_suspects(suspects: Suspects, size: int, view: View, inner: Strata) -
     apart = _classes_apart(suspects, size, view, inner)
     if (size, apart) not in suspects.draws:
         sampler, n = _LossBins(apart), len(suspects.ids)
-        points = WeightedPoints._from_parts(
-            np.empty((n, 0)), suspects.labels, suspects.weights, suspects.ids
-        )
+        points = WeightedPoints._from_parts(np.empty((n, 0)), suspects.labels, suspects.weights, suspects.ids)
         anchored = AnchoredPoints(points, view.loss, NOWHERE, suspects.losses)
         found = draw_by_rank(sampler, ranked_rows(sampler, anchored, view.seed), size, view.seed)
         suspects.draws[size, apart] = found._replace(groups=-1 - found.groups)
@@ -155,7 +153,7 @@ def _choose_suspects(suspects: Suspects, size: int, view: View, inner: Strata) -
 
 
 def _classes_apart(suspects: Suspects, size: int, view: View, inner: Strata) -> tuple[int, ...]:
-    """Find the classes that all inliers lack, and that the suspected have so little of that none may be drawn.
+    """Find the classes that no inlier has, and so few of the suspected that none of them may be drawn.
 
     A sampler with strata of its own does not tell which classes the inliers have.
     """
@@ -164,7 +162,7 @@ def _classes_apart(suspects: Suspects, size: int, view: View, inner: Strata) -> 
     heavy = np.bincount(view.loss.classes_of(suspects.labels), suspects.weights)
     rare = (heavy > 0) & (size * heavy / heavy.sum() < OF_A_CLASS * (1 - 1e-9))
     found = np.setdiff1d(np.flatnonzero(rare), inner.numbers)
-    fits = len(found) < min(size // 2, np.count_nonzero(heavy))
+    fits = 2 * len(found) + 2 <= size and len(found) < np.count_nonzero(heavy)
     return tuple(found.tolist()) if fits else ()
 
 

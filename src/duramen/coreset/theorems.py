@@ -67,7 +67,9 @@ class ByTheorem:
         inner, outer, size = candidates.inner, float(n_outer), 0.0
         total = inner.points.total_weight
         if self.epsilon is None:
-            size = theory.delta_sample_size(self.beta * (z / total), _vc_dimension(view.loss, inner), self.eta)
+            size = theory.delta_sample_size(
+                self.beta * (z / total), _vc_dimension(view.loss, inner), self.eta
+            )
         elif total:
             size = self._inner_size(inner, view.sampler, self.epsilon / 4)
         if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it

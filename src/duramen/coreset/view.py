@@ -290,7 +290,7 @@ class Suspects:
     losses: Array
     weights: Array
     labels: Array | None = None
-    draws: dict[int, Any] = field(default_factory=dict)
+    draws: dict[Any, Any] = field(default_factory=dict)
 
 
 class Scored(RankedRows):

@@ -15,7 +15,8 @@ from duramen.arrays import ABOVE_ZERO, LARGEST, Array, check_range
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator
 from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded, weighed
 from duramen.losses import LogisticLoss, SoftmaxLoss
-from duramen.points import WeightedPoints
+from duramen.losses.base import ignore_overflow
+from duramen.points import WeightedPoints, checked_total
 from duramen.trimming import outlier_weight
 
 
@@ -112,7 +113,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
         weights = data.profile.class_weights
         self._factors = _class_factors(self.class_weight, self.classes_, weights)
-        self._check_classes(weights * self._factors, data.settings.n_outliers)
+        with ignore_overflow():
+            weights = weights * self._factors
+        checked_total(weights)
+        self._check_classes(weights, data.settings.n_outliers)
         self._as_trained = partial(encoded, classes=self.classes_)
         data = data.with_settings(loss=self._loss(len(labels)))
         data = data.converted(partial(encoded, classes=labels))

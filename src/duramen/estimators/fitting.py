@@ -37,7 +37,7 @@ from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
-from duramen.points import WeightedPoints, checked_total
+from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
@@ -248,9 +248,7 @@ def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints
 
 def weighed(points: WeightedPoints, factors: Array) -> WeightedPoints:
     """Multiply the weight of each point by the factor of its class; labels are the numbers of classes."""
-    weights = points.weights * factors[points.y]
-    checked_total(weights)
-    return points.with_parts(weights=weights)
+    return points.with_parts(weights=points.weights * factors[points.y])
 
 
 @dataclass(frozen=True, eq=False)
