@@ -357,6 +357,10 @@ class Loss(ABC):
         """Return this loss with what it needs to know about the data, measured on points."""
         return self.bind(self.freeze(points))
 
+    def prepared(self, X: Any) -> Loss:
+        """Return this loss with what can be computed ahead for these rows, which must not change."""
+        return self
+
     @property
     def measured(self) -> bool:
         """Whether it has all that ``freeze`` would derive."""
