@@ -184,6 +184,10 @@ class RobustEstimator(BaseEstimator):
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
 
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        """Weigh absorbed rows as those of the fit."""
+        return points
+
     def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
         """Return a fit with what should be changed after solving."""
         return fitted
@@ -346,7 +350,7 @@ class RobustEstimator(BaseEstimator):
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
-        self._refit(live, None, new.with_parts(X=X, y=y))
+        self._refit(live, None, self._weighed(new.with_parts(X=X, y=y)))
         return self
 
     def _live(self) -> DynamicCoreset:

@@ -261,6 +261,11 @@ def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints
     return points.with_parts(X=X, y=y)
 
 
+def weighed(points: WeightedPoints, factors: Array) -> WeightedPoints:
+    """Multiply the weight of each point by the factor of its class; labels are the numbers of classes."""
+    return points.with_parts(weights=points.weights * factors[points.y])
+
+
 @dataclass(frozen=True, eq=False)
 class AllRows:
     """All rows to fit on, in memory or in a source, with their profile and the settings of the fit.
@@ -338,6 +343,16 @@ class AllRows:
         kept = self.first_pass.kept
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
+
+    def weighed(self, factors: Array) -> AllRows:
+        """Return the same data, whose labels are numbers of classes, with weights multiplied by class."""
+        change = partial(weighed, factors=factors)
+        if self.points is not None:
+            points = change(self.points)
+            return replace(self, points=points, total_weight=points.total_weight)
+        source = _Changed(self.source, change)
+        first = source.reduce(partial(Summarizer, self.first_pass.plan), "class-weights")
+        return replace(self, source=source, first_pass=first, total_weight=first.total)
 
     def with_settings(self, **changed: Any) -> AllRows:
         """Return the same data with some settings changed."""
