@@ -350,7 +350,9 @@ class ContaminatedLoss(LinearLoss):
 
     def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
         """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
-        return tuple(self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far))
+        functions = self.pointwise, self.pointwise_blame, self._is_far
+        values, blame, far = self._over_rows(theta, X, y, *functions)
+        return values, blame, far
 
     def _is_far(self, m: Array, y: Array) -> Array:
         return m[:, -1] > 0
