@@ -95,7 +95,10 @@ def test_gradients_match_finite_differences(case):
 @every_linear_loss
 def test_curvatures_match_finite_differences_of_slopes(case):
     loss, (X, y), h = case.loss, case.data(), 1e-6
-    m, y = loss._chunk_predictors(X, case.theta(np.random.default_rng(5)), None), loss.encode_labels(y, np.float64)
+    m, y = (
+        loss._chunk_predictors(X, case.theta(np.random.default_rng(5)), None),
+        loss.encode_labels(y, np.float64),
+    )
     bends = loss.curvature(m, y)
     width = 1 if bends.ndim == 1 else bends.shape[1]  # a contaminated loss passes one more number along
     for place in range(width):

@@ -35,7 +35,9 @@ def test_on_everything_it_is_the_solution_on_all_points(case):
     assert model.coreset_ is None
     assert model.coreset_size_ == 800
     points = dm.points(X, y)
-    found = dm.trimmed_objective(points, model.solution_.theta, loss=model.solution_.loss, n_outliers=case.share)
+    found = dm.trimmed_objective(
+        points, model.solution_.theta, loss=model.solution_.loss, n_outliers=case.share
+    )
     assert model.objective_.value == pytest.approx(found)
     assert model.objective_.std_error == 0
     full = dm.solve(points, case.loss, case.share, l2=case.l2, n_starts=model.n_init, random_state=0)
