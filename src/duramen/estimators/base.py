@@ -184,6 +184,10 @@ class RobustEstimator(BaseEstimator):
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
 
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        """Weigh absorbed rows as those of the fit."""
+        return points
+
     def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
         """Return a fit with what should be changed after solving."""
         return fitted
@@ -277,7 +281,9 @@ class RobustEstimator(BaseEstimator):
         found = data.evaluate(solution)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf)) if self.solution_.n_outliers else np.inf
-        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        self.objective_ = (
+            Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        )
         self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()
@@ -344,7 +350,7 @@ class RobustEstimator(BaseEstimator):
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
-        self._refit(live, None, new.with_parts(X=X, y=y))
+        self._refit(live, None, self._weighed(new.with_parts(X=X, y=y)))
         return self
 
     def _live(self) -> DynamicCoreset:

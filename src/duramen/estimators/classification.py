@@ -11,13 +11,48 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
-from duramen.arrays import Array, check_flag, check_range
+from duramen.arrays import ABOVE_ZERO, LARGEST, Array, check_flag, check_range
 from duramen.coreset.view import ROWS_A_PARAMETER
 from duramen.estimators.base import RobustEstimator
 from duramen.estimators.contamination import Margins, held_out_margins
-from duramen.estimators.fitting import AllRows, FitResult, FitSettings, TrimmedPass, encoded, is_auto
+from duramen.estimators.fitting import (
+    AllRows,
+    FitResult,
+    FitSettings,
+    TrimmedPass,
+    encoded,
+    is_auto,
+    weighed,
+)
 from duramen.losses import ContaminatedLoss, LogisticLoss, SoftmaxLoss
+from duramen.losses.base import ignore_overflow
+from duramen.points import WeightedPoints, checked_total
 from duramen.trimming import outlier_weight
+
+
+def _check_class_weight(asked: Any) -> None:
+    """Raise TypeError or ValueError unless this is None, "balanced", or positive numbers by label."""
+    expected = "class_weight must be None, 'balanced', or a dict with a number for each label"
+    if isinstance(asked, dict):
+        for label, factor in asked.items():
+            check_range(f"class_weight[{label!r}]", factor, ABOVE_ZERO, LARGEST, "a positive number")
+    elif not (asked is None or (isinstance(asked, str) and asked == "balanced")):
+        wrong = ValueError if isinstance(asked, str) else TypeError
+        raise wrong(f"{expected}; found {asked!r}")
+
+
+def _class_factors(asked: Any, classes: Array, weights: Array) -> Array:
+    """Compute by what the weight of each class is multiplied, in the order of ``classes``."""
+    if asked is None:
+        return np.ones(len(classes))
+    if isinstance(asked, str):
+        return weights.sum() / (len(classes) * weights)
+    unknown = [label for label in asked if label not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"class_weight has the label {unknown[0]!r}, but the classes are {classes.tolist()}; leave it out"
+        )
+    return np.array([asked.get(label, 1.0) for label in classes.tolist()], dtype=np.float64)
 
 
 @dataclass(eq=False, repr=False)
@@ -43,6 +78,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     C : float
         As in scikit-learn: the inverse of the penalty. ``np.inf`` means no penalty.
     fit_intercept : bool
+    class_weight : None, "balanced" or dict
+        As in scikit-learn: by what the weights of the rows of each class are multiplied,
+        by label, 1 where there is no entry; "balanced" gives all classes the same weight
+        in total, and keeps the sum. ``n_outliers`` is about the products. Absorbed
+        rows get the factors that ``fit`` found.
     recalibrate : bool
         With a count or a fraction: whether to learn a slope for all coefficients, a
         shift and the shares of noise, so that probabilities are honest.
@@ -85,6 +125,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _: KW_ONLY
     C: float = 1.0
     fit_intercept: bool = True
+    class_weight: Any = None
     recalibrate: bool = False
 
     _BOUNDED = "a finite C"
@@ -92,6 +133,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _LABELS: ClassVar = {}
 
     def _settings(self) -> FitSettings:
+        _check_class_weight(self.class_weight)
         expected = "a positive number, 1e-300 or more; np.inf: no penalty"
         return self._settings_of(self._loss(2), l2=1 / check_range("C", self.C, 1e-300, np.inf, expected))
 
@@ -99,10 +141,19 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         labels = self.classes_ = data.profile.classes
         if data.classes is not None:
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
-        self._check_classes(data.profile.class_weights, data.settings.n_outliers)
+        weights = data.profile.class_weights
+        self._factors = _class_factors(self.class_weight, self.classes_, weights)
+        with ignore_overflow():
+            weights = weights * self._factors
+        checked_total(weights)
+        self._check_classes(weights, data.settings.n_outliers)
         self._as_trained = partial(encoded, classes=self.classes_)
         data = data.with_settings(loss=self._loss(len(labels)))
-        return data.converted(partial(encoded, classes=labels))
+        data = data.converted(partial(encoded, classes=labels))
+        return data if self.class_weight is None else data.weighed(self._factors)
+
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        return weighed(points, self._factors)
 
     def decision_function(self, X: Any) -> Array:
         """Compute the log odds of the second of two classes: (n,); else a score of each class, (n, k).
@@ -111,7 +162,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         """
         rows = self._new_rows(X)
         if self._mixture is not None:
-            scores = self._mixture[0].log_probabilities(self._mixture[1], rows)
+            scores = self._mixture.loss.log_probabilities(self._mixture.theta, rows)
             return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
         scores = rows @ self.coef_.T + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
@@ -143,7 +194,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"a model with n_outliers={self.n_outliers!r} has no probabilities of outliers; use "
                 'n_outliers="auto", or recalibrate=True'
             )
-        return self._mixture[0].blame(self._mixture[1], *self._as_trained(rows, y))
+        return self._mixture.loss.blame(self._mixture.theta, *self._as_trained(rows, y))
 
     def _scores(self, X: Any) -> Array:
         """Compute a score of each class, with probabilities as its softmax: (n, n_classes)."""
@@ -184,27 +235,29 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         solution, core = fitted.solution, fitted.coreset
         points = data.points if core is None else core.points
         learned, d = is_auto(self.n_outliers), points.n_columns
-        self.slope_, self._mixture = 1.0, None
+        self.slope_, self._mixture, self._margins = 1.0, None, None
         if learned or check_flag("recalibrate", self.recalibrate):
             few = len(points) < ROWS_A_PARAMETER * np.size((solution.loss.base or solution.loss).ridge(0, d))
             held_out = held_out_margins(solution, points, data.settings.l2) if few else None
             if not learned:
                 loss = ContaminatedLoss(solution.loss).measure(points)
                 solution = replace(solution, loss=loss, theta=loss.join(solution.theta))
-            margins = Margins.of(solution, points, points.weights if core is None else core.own_weights)
+            margins = Margins.of(solution, points, core)
             found = margins.unchanged(solution.theta, d)
             if few or not learned:
                 margins = margins if held_out is None else margins._replace(margins=held_out)
                 found = margins.learn(found)
                 solution = replace(solution, theta=margins.changed(found, solution.theta, d))
-            self.slope_, self._mixture = float(found[0]), (solution.loss, solution.theta)
-            self.contamination_ = margins.contamination(found, self.classes_.tolist())
+            self.slope_, self._mixture, self._margins = float(found[0]), solution, (margins, found)
         return fitted._replace(solution=solution) if learned else fitted
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         n_columns, theta = data.n_columns, self.solution_.theta
         if self._mixture is not None:
-            theta = self._mixture[0].split(self._mixture[1], n_columns)[0]
+            theta = self._mixture.loss.split(self._mixture.theta, n_columns)[0]
+            noise = (found if self._mixture is self.solution_ else data.evaluate(self._mixture)).noise
+            (margins, learned), self._margins = self._margins, None
+            self.contamination_ = margins.contamination(learned, noise, self.classes_.tolist())
         parameters = np.atleast_2d(theta)
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
@@ -212,10 +265,12 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.intercept_ = parameters[:, n_columns:].sum(axis=1)  # 0 where there is none
         weights = self._class_weights  # summed in another order than those of the outliers
         lost_weights = np.bincount(found.labels.astype(np.intp), found.weights, minlength=len(weights))
-        lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))
-        if len(lost):
+        worst = np.argmax(lost_weights / weights)
+        if self.solution_.n_outliers and lost_weights[worst] > weights[worst] / 2:
             warnings.warn(
-                f"all rows of the class {self.classes_.tolist()[lost[0]]!r} were set aside as outliers; "
-                f"pass n_outliers below its weight, {weights[lost[0]]:g}",
+                f"n_outliers={data.settings.n_outliers} set aside {lost_weights[worst]:,.6g} of the "
+                f"{weights[worst]:,.6g} rows (by weight) of the class {self.classes_.tolist()[worst]!r}: the "
+                'model hardly knows this class; use n_outliers="auto", fewer outliers, or '
+                'class_weight="balanced"',
                 stacklevel=6,
             )

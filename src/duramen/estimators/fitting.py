@@ -167,12 +167,14 @@ class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
     Where the loss learns the contamination, they are those of which it explains the label by noise, the most
-    probable first. ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    probable first; and ``noise`` are sums of weight, and of weight times the probability of noise, of the rows of
+    each class near the middle and far out: (2, k, 2). ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
     """
 
     def __init__(self, loss: Any, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
         self._learned = loss.base is not None
+        self.noise = np.zeros((2, loss.n_classes if self._learned else 0, 2))
         self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
@@ -180,7 +182,10 @@ class TrimmedPass:
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         X, y = points.X, points.y
         if self._learned:
-            losses, scores = self._loss.values_and_blame(self._theta, X, y)
+            losses, scores, far = self._loss.values_and_blame(self._theta, X, y)
+            cells = 2 * self._loss.classes_of(y) + far
+            for total, part in zip(self.noise, (points.weights, points.weights * scores), strict=True):
+                total += np.bincount(cells, part, minlength=total.size).reshape(total.shape)
         else:
             losses, self.cache = self._loss.values_and_cache(self._theta, X, y)
             scores = losses
@@ -189,6 +194,7 @@ class TrimmedPass:
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
+        self.noise += other.noise
         self._keep(*other.rows)
 
     def summary(self) -> TrimmedPass:
@@ -253,6 +259,11 @@ def _prepare(points: WeightedPoints, *, loss: Loss) -> WeightedPoints:
 def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints:
     X, y = convert(points.X, points.y)
     return points.with_parts(X=X, y=y)
+
+
+def weighed(points: WeightedPoints, factors: Array) -> WeightedPoints:
+    """Multiply the weight of each point by the factor of its class; labels are the numbers of classes."""
+    return points.with_parts(weights=points.weights * factors[points.y])
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,6 +343,16 @@ class AllRows:
         kept = self.first_pass.kept
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
+
+    def weighed(self, factors: Array) -> AllRows:
+        """Return the same data, whose labels are numbers of classes, with weights multiplied by class."""
+        change = partial(weighed, factors=factors)
+        if self.points is not None:
+            points = change(self.points)
+            return replace(self, points=points, total_weight=points.total_weight)
+        source = _Changed(self.source, change)
+        first = source.reduce(partial(Summarizer, self.first_pass.plan), "class-weights")
+        return replace(self, source=source, first_pass=first, total_weight=first.total)
 
     def with_settings(self, **changed: Any) -> AllRows:
         """Return the same data with some settings changed."""

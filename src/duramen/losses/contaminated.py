@@ -346,13 +346,17 @@ class ContaminatedLoss(LinearLoss):
 
     def blame(self, theta: Array, X: Any, y: Any) -> Array:
         """Compute the probability that a row has its label from the noise, not from the model: (n,)."""
-        return self._over_rows(theta, X, y, self._blame)[0]
+        return self._over_rows(theta, X, y, self.pointwise_blame)[0]
 
-    def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array]:
-        values, blame = self._over_rows(theta, X, y, self.pointwise, self._blame)
-        return values, blame
+    def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
+        """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
+        return tuple(self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far))
 
-    def _blame(self, m: Array, y: Array) -> Array:
+    def _is_far(self, m: Array, y: Array) -> Array:
+        return m[:, -1] > 0
+
+    def pointwise_blame(self, m: Array, y: Array) -> Array:
+        """Compute the blame for predictors and encoded labels."""
         base, u, own = self._parts(m, y)
         return expit(u[own] + self.base.pointwise(base, y))
 

@@ -92,7 +92,7 @@ class LinearLoss(BuiltInLoss):
         y = self._labels(y, X)
         if not self.has_classes:
             return
-        numbers = np.maximum(y, 0).astype(np.intp)
+        numbers = self.classes_of(y)
         found = np.bincount(numbers, weights, self.n_classes)
         if not found.all():
             raise ValueError(
