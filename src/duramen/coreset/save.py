@@ -247,14 +247,13 @@ def _restore(table: Any, state: Json, loss: Loss | None) -> Json:
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
+    theta: Any = np.zeros(known.parameter_shape(points.n_columns) or (1,))
     if anchor is not None:
-        known = known.bind(anchor.frozen)
-        try:
-            known.check_parameters(anchor.theta, points.n_columns, "the anchor's theta")
-        except ValueError as error:
-            raise MismatchError(
-                f"does not fit: {error}; pass the loss that the coreset was made with"
-            ) from None
+        known, theta = known.bind(anchor.frozen), anchor.theta
+    try:
+        known.check_parameters(theta, points.n_columns, "the anchor's theta")
+    except ValueError as error:
+        raise MismatchError(f"does not fit: {error}; pass the loss that the coreset was made with") from None
     if not known.measured:
         raise ValueError(f"what {known!r} measured is missing")
     return {

@@ -60,8 +60,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     """Logistic regression that learns how many labels are wrong, and where; or sets the worst rows aside.
 
     By default (``n_outliers="auto"``) it learns, along with the coefficients, which share of the rows has
-    labels that no linear model explains: for each class, and the more the farther a row is from the middle of
-    the data (:class:`ContaminatedLoss`). Such rows hardly count, and probabilities allow for them. Nothing has
+    labels that no linear model explains, for each class and growing with the distance from the middle of the
+    data (:class:`ContaminatedLoss`). Such rows hardly count, and probabilities allow for them. Nothing has
     to be known about the outliers.
 
     With a count or a fraction as ``n_outliers``, it minimises scikit-learn's objective over the rows that are
@@ -279,7 +279,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"the model hardly explains the labels of {most}, which are in outliers_; they need not be "
                 'wrong: try class_weight="balanced", or columns that tell this class from others'
                 if self._mixture is self.solution_
-                else f"n_outliers={data.settings.n_outliers} set aside {most}: the model hardly knows this class; use "
-                'n_outliers="auto", fewer outliers, or class_weight="balanced"',
+                else f"n_outliers={data.settings.n_outliers} set aside {most}: the model hardly knows this "
+                'class; use n_outliers="auto", fewer outliers, or class_weight="balanced"',
                 stacklevel=6,
             )

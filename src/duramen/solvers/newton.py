@@ -59,7 +59,7 @@ class Coordinates(NamedTuple):
 
 
 def with_frame(problem: Problem) -> Problem:
-    """Return a problem with the coordinates that it comes with, or else measure them; and prepare its loss."""
+    """Return a problem with its coordinates, measured unless it comes with them, and its loss prepared."""
     if problem.frame is not None:
         return problem
     loss: Any = problem.loss.prepared(problem.X)
