@@ -12,7 +12,7 @@ from pathlib import Path
 from duramen.extras import needed
 from experiments.attacks.contenders import Cell, run
 from experiments.attacks.pages import Grid, draw, gridded, page
-from experiments.attacks.situations import CORE, DEVELOPMENT, HELD_OUT, SWEEP
+from experiments.attacks.situations import CORE, DEVELOPMENT, FILES, FOLDER, HELD_OUT, SWEEP
 from experiments.paper.experiment import save_picture
 from experiments.paper.pages import machine
 
@@ -68,6 +68,11 @@ def _options(words: list[str]) -> argparse.Namespace:
     if options.rows < 500 or options.seed < 0 or not options.jobs:
         parser.error("--rows must be 500 or more, --seed 0 or more, and --jobs not 0")
     needed("matplotlib", "experiments.attacks", "plot")
+    missing = [name for name in options.tables if name in FILES and not (FOLDER / f"{name}.parquet").exists()]
+    if missing and not options.redraw:
+        parser.error(
+            f"there is no {missing[0]}.parquet in {FOLDER}; set DURAMEN_DATA, or choose among --tables"
+        )
     return options
 
 

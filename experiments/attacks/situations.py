@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_FOLDER = Path(os.environ.get("DURAMEN_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+FOLDER = Path(os.environ.get("DURAMEN_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 class Table(NamedTuple):
@@ -23,7 +23,7 @@ class Table(NamedTuple):
     y_test: np.ndarray
 
 
-_FILES: dict[str, tuple[str, Callable[[Any], Any]]] = {  # the column of labels, and how they become classes
+FILES: dict[str, tuple[str, Callable[[Any], Any]]] = {  # the column of labels, and how they become classes
     "covertype": ("Cover_Type", lambda y: y == 2),
     "electricity_nsw": ("target", lambda y: y > 0),
     "skin_segmentation": ("label", lambda y: y == y.max()),
@@ -35,8 +35,8 @@ _FILES: dict[str, tuple[str, Callable[[Any], Any]]] = {  # the column of labels,
     "qsar_drug": ("y", lambda y: y > np.median(y)),
     "britain_magnetic_3d": ("total_field_anomaly_nt", lambda y: y > 0),
 }
-DEVELOPMENT = (*list(_FILES)[:5], "made: separate")
-HELD_OUT = (*list(_FILES)[5:], "made: overlapping")
+DEVELOPMENT = (*list(FILES)[:5], "made: separate")
+HELD_OUT = (*list(FILES)[5:], "made: overlapping")
 _NOT_FEATURES = {"is_test", "part", "survey_area", "line_segment"}
 
 
@@ -55,8 +55,8 @@ def table(name: str, rows: int, seed: int = 0) -> Table:
 def _read(name: str) -> tuple[np.ndarray, np.ndarray]:
     import pyarrow.parquet as pq
 
-    label, positive = _FILES[name]
-    columns = pq.read_table(_FOLDER / f"{name}.parquet")
+    label, positive = FILES[name]
+    columns = pq.read_table(FOLDER / f"{name}.parquet")
     features = [one for one in columns.column_names if one not in _NOT_FEATURES | {label}]
     X = np.stack([columns[one].to_numpy() for one in features], axis=1)
     return X, positive(columns[label].to_numpy())
