@@ -36,9 +36,10 @@ from duramen.trimming import trimmed_sum
 N_OUTLIERS = 0.02
 """The default of ``n_outliers``; those of the other common parameters are in :class:`RobustEstimator`."""
 
-_PARAMETERS = """n_outliers : float
+_PARAMETERS = """n_outliers : float, or "auto" where that is the default
         How much to set aside: a count (1 or more), or a fraction (below 1) of
-        all rows; by weight, where there are weights.
+        all rows; by weight, where there are weights. "auto" sets nothing aside, but
+        learns how much does not follow the model.
     coreset_size : int, "auto" or None
         How many weighted rows to fit on. "auto" starts from 1,000, or 50 per
         parameter if that is more, and grows until the relative standard error of
@@ -66,10 +67,11 @@ _PARAMETERS = """n_outliers : float
 
 _ATTRIBUTES = """outliers_ : array of int
         The rows of the training data that the solution sets aside, the largest
-        loss first. A part of the last one may be kept. Absorbed rows are named by
-        their ids.
+        loss first. A part of the last one may be kept. With ``n_outliers="auto"``,
+        those that are outliers with a probability above one half, the most probable
+        first. Absorbed rows are named by their ids.
     threshold_ : float
-        The smallest loss among them.
+        The smallest loss that is set aside; infinite if nothing is.
     objective_ : Estimate
         f_z at the solution with its error bar, from the coreset alone. The solution
         minimises the loss of the coreset: expect a little more on the data.
@@ -182,13 +184,20 @@ class RobustEstimator(BaseEstimator):
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
 
+    def _evaluate(self, data: AllRows, core: Coreset | None) -> TrimmedPass:
+        """Evaluate ``solution_`` on all rows."""
+        return data.evaluate(self.solution_)
+
     @abstractmethod
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         """Set the attributes specific to this estimator, from ``solution_`` and the losses of all rows."""
 
     def _settings_of(self, loss: Loss, l2: float = 0.0) -> FitSettings:
-        names = ("n_outliers", "coreset_size", "sampler", "n_init", "n_rounds", "max_iter", "tol")
-        return FitSettings(loss, l2, seed_of(self.random_state), *(getattr(self, name) for name in names))
+        n_outliers = 0.0 if loss.base is not None else self.n_outliers
+        names = ("coreset_size", "sampler", "n_init", "n_rounds", "max_iter", "tol")
+        return FitSettings(
+            loss, l2, seed_of(self.random_state), n_outliers, *(getattr(self, name) for name in names)
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -260,15 +269,15 @@ class RobustEstimator(BaseEstimator):
     def _set(self, fitted: FitResult, data: AllRows) -> None:
         """Set the common attributes and those of this estimator; warn if solving did not converge."""
         solution, core, _, self.size_trials_ = fitted
-        self.solution_, theta = solution, solution.theta
+        self.solution_ = solution
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
         self.coreset_size_ = len(core or data.points)
-        found = data.evaluate(theta)
+        found = self._evaluate(data, core)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
-        self.threshold_ = float(found.losses.min(initial=np.inf))
-        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(theta)
+        self.threshold_ = float(found.losses.min(initial=np.inf)) if self.solution_.n_outliers else np.inf
+        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(self.solution_.theta)
         self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,21 +11,31 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
-from duramen.arrays import Array, check_range
-from duramen.estimators.base import N_OUTLIERS, RobustEstimator
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded
-from duramen.losses import LogisticLoss, SoftmaxLoss
+from duramen.arrays import Array, check_flag, check_range
+from duramen.coreset.view import ROWS_A_PARAMETER
+from duramen.estimators.base import RobustEstimator
+from duramen.estimators.contamination import Margins, held_out_margins
+from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded, is_auto
+from duramen.losses import ContaminatedLoss, LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
 
 @dataclass(eq=False, repr=False)
 class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
-    """Logistic regression that sets the worst rows aside, fitted on a small coreset.
+    """Logistic regression that learns how many labels are wrong, and where; or sets the worst rows aside.
 
-    It minimises scikit-learn's objective over the rows that are kept: the sum of
-    their logistic losses (multinomial for more than two classes), plus
-    ``|coef|^2 / (2 C)``. The ``n_outliers`` rows with the largest losses are set
-    aside; they are found along with the coefficients.
+    By default (``n_outliers="auto"``) it learns, along with the coefficients, which share of the rows has labels
+    that no linear model explains, for each class and growing with a robust distance from the middle of the data
+    (:class:`ContaminatedLoss`). Such rows hardly count, probabilities allow for them, and where there are none,
+    the model is that of scikit-learn. Nothing has to be known about the outliers.
+
+    With a count or a fraction as ``n_outliers``, it minimises scikit-learn's objective over the rows that are
+    kept, the paper's f_z: the sum of their logistic losses (multinomial for more than two classes), plus
+    ``|coef|^2 / (2 C)``. That is a guarantee against an adversary who places at most so many rows, and a hard
+    cut. It costs: rows near the boundary are cut too, which makes probabilities overconfident
+    (``recalibrate=True`` mends that), and a rare class may be cut as a whole.
+
+    The loss is multinomial for more than two classes, and fitted on a small coreset in any case.
 
     Parameters
     ----------
@@ -33,12 +43,22 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     C : float
         As in scikit-learn: the inverse of the penalty. ``np.inf`` means no penalty.
     fit_intercept : bool
+    recalibrate : bool
+        With a count or a fraction: whether to learn a slope for all coefficients, a
+        shift and the shares of noise, so that probabilities are honest.
 
     Attributes
     ----------
     classes_ : array (n_classes,)
     coef_ : array (1, d), or (n_classes, d) for more than two classes
     intercept_ : array (1,) or (n_classes,)
+    contamination_ : Contamination
+        The share of rows whose labels the model cannot explain, with error bars, near
+        the middle, far out, and for each class. They need not be wrong: see
+        :doc:`choosing`. Not with a count or a fraction, unless recalibrated.
+    slope_ : float
+        What the coefficients of ``solution_`` were multiplied by: below 1 where they
+        were fitted to fewer than 50 rows per parameter, as held-out rows say, or recalibrated.
     {attributes}
 
     See Also
@@ -53,17 +73,19 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     >>> X = rng.normal(size=(100_000, 3))
     >>> y = np.where(X[:, 0] + 0.5 * rng.logistic(size=100_000) > 0, "yes", "no")
     >>> X[:2000, 0], y[:2000] = 20, "no"  # planted
-    >>> model = dm.RobustLogisticRegression(n_outliers=0.02, random_state=0).fit(X, y)
+    >>> model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
     >>> model.coef_.round(1) + 0.0, model.predict([[1.0, 0.0, 0.0]])
     (array([[2., 0., 0.]]), array(['yes'], dtype='<U3'))
-    >>> bool((np.sort(model.outliers_) == np.arange(2000)).all()), model.coreset_size_
-    (True, 1000)
+    >>> model.contamination_.far
+    >>> bool((model.outlier_probability(X, y)[:2000] > 0.99).all())
+    True
     """
 
-    n_outliers: float = N_OUTLIERS
+    n_outliers: float | str = "auto"
     _: KW_ONLY
     C: float = 1.0
     fit_intercept: bool = True
+    recalibrate: bool = False
 
     _BOUNDED = "a finite C"
     _SPARSE = "csr"
@@ -83,8 +105,15 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return data.converted(partial(encoded, classes=labels))
 
     def decision_function(self, X: Any) -> Array:
-        """Compute the linear predictor: (n,) for two classes, positive for the second; else (n, k)."""
-        scores = self._new_rows(X) @ self.coef_.T + self.intercept_
+        """Compute the log odds of the second of two classes: (n,); else a score of each class, (n, k).
+
+        With a count or a fraction as ``n_outliers``, scores are the linear predictors.
+        """
+        rows = self._new_rows(X)
+        if self._mixture is not None:
+            scores = self._mixture[0].log_probabilities(self._mixture[1], rows)
+            return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        scores = rows @ self.coef_.T + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
@@ -102,15 +131,29 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         largest = np.finfo(scores.dtype).max / 4
         return log_softmax(np.clip(scores, -largest, largest), axis=1)
 
+    def outlier_probability(self, X: Any, y: Any) -> Array:
+        """Compute the probability that the model does not explain the label of a row: (n,).
+
+        It is that of a label from the noise rather than from the model, by Bayes' rule. Such a label
+        need not be wrong: see ``contamination_``.
+        """
+        rows = self._new_rows(X)
+        if self._mixture is None:
+            raise ValueError(
+                f"a model with n_outliers={self.n_outliers!r} has no probabilities of outliers; use "
+                'n_outliers="auto", or recalibrate=True'
+            )
+        return self._mixture[0].blame(self._mixture[1], *self._as_trained(rows, y))
+
     def _scores(self, X: Any) -> Array:
-        """Compute the linear predictor of each class: (n, n_classes)."""
+        """Compute a score of each class, with probabilities as its softmax: (n, n_classes)."""
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
-    def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
-        if n_classes == 2:
-            return LogisticLoss(fit_intercept=self.fit_intercept)
-        return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
+    def _loss(self, n_classes: int) -> Any:
+        base: Any = LogisticLoss if n_classes == 2 else partial(SoftmaxLoss, n_classes)
+        loss = base(fit_intercept=self.fit_intercept)
+        return ContaminatedLoss(loss) if is_auto(self.n_outliers) else loss
 
     def _check_rows_left(self, data: AllRows) -> None:
         codes = data.points.y.astype(np.intp)
@@ -136,8 +179,33 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 "pass n_outliers below it"
             )
 
+    def _evaluate(self, data: AllRows, core: Any) -> TrimmedPass:
+        """Learn the shares of noise, or take those of the solution; then evaluate the model on all rows."""
+        solution, points = self.solution_, data.points if core is None else core.points
+        learned, d = is_auto(self.n_outliers), points.n_columns
+        self.slope_, self._mixture = 1.0, None
+        if learned or check_flag("recalibrate", self.recalibrate):
+            few = len(points) < ROWS_A_PARAMETER * np.size((solution.loss.base or solution.loss).ridge(0, d))
+            held_out = held_out_margins(solution, points, data.settings.l2) if few else None
+            if not learned:
+                loss = ContaminatedLoss(solution.loss).measure(points)
+                solution = replace(solution, loss=loss, theta=loss.join(solution.theta))
+            margins = Margins.of(solution, points, points.weights if core is None else core.own_weights)
+            found = margins.unchanged(solution.theta, d)
+            if few or not learned:
+                margins = margins if held_out is None else margins._replace(margins=held_out)
+                found = margins.learn(found)
+                solution = replace(solution, theta=margins.changed(found, solution.theta, d))
+            self.slope_, self._mixture = float(found[0]), (solution.loss, solution.theta)
+            self.contamination_ = margins.contamination(found, self.classes_.tolist())
+            self.solution_ = solution if learned else self.solution_
+        return data.evaluate(self.solution_)
+
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
-        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.n_columns
+        n_columns, theta = data.n_columns, self.solution_.theta
+        if self._mixture is not None:
+            theta = self._mixture[0].split(self._mixture[1], n_columns)[0]
+        parameters = np.atleast_2d(theta)
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()

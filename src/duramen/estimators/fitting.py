@@ -47,6 +47,7 @@ _SMALL = 20_000  # entries of a problem that is solved to full precision, as tha
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _HUGE = 1e140  # labels whose squares may overflow
 _SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
+_MORE_LIKELY = 0.5  # the probability of noise above which a row is an outlier
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
@@ -60,7 +61,7 @@ class FitSettings:
     loss: Loss
     l2: float
     seed: int
-    n_outliers: float
+    n_outliers: Any
     coreset_size: Any
     sampler: Sampler | str
     n_init: Any
@@ -164,19 +165,26 @@ class Profiler:
 class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
-    ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    Where the loss learns the contamination, they are those of which it explains the label by noise, the most
+    probable first. ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
     """
 
-    def __init__(self, loss: Loss, theta: Array, z: float) -> None:
+    def __init__(self, loss: Any, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
-        self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
+        self._learned = loss.base is not None
+        self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        losses, self.cache = self._loss.values_and_cache(self._theta, points.X, points.y)
-        labels = np.zeros(len(points)) if points.y is None else points.y
-        self._keep(losses, points.weights, labels, points.ids)
+        X, y = points.X, points.y
+        if self._learned:
+            losses, scores = self._loss.values_and_blame(self._theta, X, y)
+        else:
+            losses, self.cache = self._loss.values_and_cache(self._theta, X, y)
+            scores = losses
+        labels = np.zeros(len(points)) if y is None else y
+        self._keep(scores, losses, points.weights, labels, points.ids)
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
@@ -189,13 +197,13 @@ class TrimmedPass:
     def _keep(self, *rows: Array) -> None:
         """Keep the rows that are set aside of these and earlier ones; no other row can be."""
         both = list(map(np.concatenate, zip(self.rows, rows, strict=True)))
-        losses, weights, _, ids = both
+        scores, losses, weights, _, ids = both
         kept = kept_weights(losses, weights, min(self._z, weights.sum()), ids)
-        worst = np.flatnonzero(kept < weights)
-        worst = worst[np.lexsort((-ids[worst], -losses[worst]))]
+        worst = np.flatnonzero(scores > _MORE_LIKELY if self._learned else kept < weights)
+        worst = worst[np.lexsort((-ids[worst], -scores[worst]))]
         self._rest.add_rows(np.delete(losses, worst) * np.delete(weights, worst))
         self.rows = [column[worst] for column in both]
-        self.losses, self.weights, self.labels, self.ids = self.rows
+        _, self.losses, self.weights, self.labels, self.ids = self.rows
         self.trimmed_loss = self._rest.values + kept_sum(self.losses, kept[worst])
 
 
@@ -341,10 +349,10 @@ class AllRows:
             return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
-    def evaluate(self, theta: Array) -> TrimmedPass:
-        """Compute the losses of all rows at theta."""
+    def evaluate(self, solution: Solution) -> TrimmedPass:
+        """Compute the losses of all rows at a solution."""
         z = outlier_weight(self.settings.n_outliers, self.total_weight)
-        make = partial(TrimmedPass, self.settings.loss, theta, z)
+        make = partial(TrimmedPass, solution.loss, solution.theta, z)
         if self.points is None:
             return self.source.reduce(make, "evaluate")
         found = make()

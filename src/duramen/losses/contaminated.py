@@ -291,12 +291,15 @@ class ContaminatedLoss(LinearLoss):
 
     def blame(self, theta: Array, X: Any, y: Any) -> Array:
         """Compute the probability that a row has its label from the noise, not from the model: (n,)."""
-        rows = self._rows(X)
-        codes = self.base.encode_labels(self._labels(y, rows), np.float64)
-        codes = (codes > 0).astype(np.intp) if self.classifies else codes
-        _, both, noise = self._logs(theta, rows, self.far(rows))
-        own = np.arange(len(codes)), codes
-        return np.exp(noise[own] - both[own])
+        return self._over_rows(theta, X, y, self._blame)[0]
+
+    def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array]:
+        values, blame = self._over_rows(theta, X, y, self.pointwise, self._blame)
+        return values, blame
+
+    def _blame(self, m: Array, y: Array) -> Array:
+        base, u, own = self._parts(m, y)
+        return expit(u[own] + self.base.pointwise(base, y))
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         logs = self.log_probabilities(theta, X)

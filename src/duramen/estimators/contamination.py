@@ -1,0 +1,192 @@
+"""What a contaminated fit says about the data: shares of noise with error bars, and margins of held-out rows.
+
+Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or where
+those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are learned
+once more, from margins of rows that were held out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import pinvh
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from duramen.arrays import Array
+from duramen.coreset.coreset import Estimate
+from duramen.losses import ContaminatedLoss
+from duramen.points import WeightedPoints
+from duramen.solvers.solve import solve_quietly
+
+_FOLDS = 5
+_SALT = 0x9E6C63D0676A9A99  # odd: spreads ids over folds
+_STEP = 1e-4  # between gradients, for second derivatives
+
+
+class Contamination(NamedTuple):
+    """Learned shares of noise: of rows whose label no linear model explains.
+
+    That is not the share of wrong labels. Where a linear model does not fit, its misfits count too, near the
+    middle above all; far out, rows count as noise if they do not follow the model of the others, for whatever
+    reason. Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
+    shares as parameters of this model; they do not cover its choice.
+
+    Attributes
+    ----------
+    value, std_error, low, high : float
+        The share of noise in all rows, by weight; its standard error and 95% interval.
+    near : Estimate
+        In the inner three quarters of the rows, by a robust distance.
+    far : Estimate
+        In the rows farther out.
+    by_class : dict
+        For each class, the share of the rows with this label that have it by noise.
+    """
+
+    value: float
+    std_error: float
+    low: float
+    high: float
+    near: Estimate
+    far: Estimate
+    by_class: dict[Any, Estimate]
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        parts = {"": self, "near": self.near, "far": self.far}
+        parts |= {f"of {name!r}": share for name, share in self.by_class.items()}
+        return "Contamination: " + ", ".join(
+            f"{name} {share.value:.2%} +- {share.std_error:.2%}".lstrip() for name, share in parts.items()
+        )
+
+
+class Margins(NamedTuple):
+    """Margins of rows under the base of a loss, how far out they lie, and their labels and weights.
+
+    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor of
+    the base if there is an intercept, and the noise (a_j, b_j) of each class.
+    """
+
+    loss: ContaminatedLoss
+    margins: Array  # (n, k)
+    t: Array
+    labels: Array
+    weights: Array
+    own_weights: Array
+
+    @classmethod
+    def of(cls, solution: Any, points: WeightedPoints, own_weights: Array) -> Margins:
+        """Compute the margins of the rows that a solution was fitted to."""
+        loss = solution.loss
+        labels = loss.base.encode_labels(points.y, np.float64)
+        margins = _margins(loss, solution.theta, points.X)
+        return cls(loss, margins, loss.far(points.X), labels, points.weights, own_weights)
+
+    def unchanged(self, theta: Array, n_columns: int) -> Array:
+        """Return the parameters that leave those of a solution as they are."""
+        shifts = np.zeros(self.margins.shape[1] if self.loss.fit_intercept else 0)
+        return np.concatenate([[1.0], shifts, self.loss.split(theta, n_columns)[1].ravel()])
+
+    def changed(self, parameters: Array, theta: Array, n_columns: int) -> Array:
+        """Return theta with margins and noise as these parameters say."""
+        slope, shifts, noise = self._split(parameters)
+        base = slope * self.loss.split(theta, n_columns)[0]
+        if len(shifts):
+            base[..., -1] += shifts if base.ndim > 1 else shifts[0]
+        return self.loss.join(base, noise)
+
+    def learn(self, start: Array) -> Array:
+        """Learn the parameters by likelihood; the slope may only fall."""
+        total = self.weights.sum()
+        limits = [(0.0, 1.0)] + [(None, None)] * (len(start) - 1)
+
+        def objective(parameters: Array) -> tuple[float, Array]:
+            value, gradient = self._likelihood(parameters)
+            return value / total, gradient / total
+
+        options = {"ftol": 1e-12, "gtol": 1e-9}
+        return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
+
+    def contamination(self, parameters: Array, classes: list[Any]) -> Contamination:
+        """Estimate the shares of noise; standard errors are those of a sandwich, for given directions."""
+        noise, k = self._split(parameters)[2], self.loss.n_classes
+        u = self._predictors(parameters)[:, -1 - k : -1]
+        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
+        covariance = self._covariance(parameters)[-2 * k :, -2 * k :]
+        held = np.bincount(self._codes, self.weights, minlength=k) / self.weights.sum()
+
+        def estimate(rows: Array, kinds: Array, of: float = 1.0) -> Estimate:
+            weights = rows / rows.sum() / of if rows.any() else rows
+            value = float(weights @ (shares @ kinds))
+            pulls = shares * (kinds - (shares @ kinds)[:, None])  # with a of each class
+            along = np.column_stack([weights @ pulls, (weights * self.t) @ pulls * expit(noise[:, 1])]).ravel()
+            return Estimate.of(value, float(np.sqrt(max(along @ covariance @ along, 0.0))))
+
+        every = np.ones(k)
+        total = estimate(self.weights, every)
+        near, far = (estimate(self.weights * rows, every) for rows in (self.t == 0, self.t > 0))
+        parts = [estimate(self.weights, np.eye(k)[j], held[j] or 1.0) for j in range(k)]
+        return Contamination(*total, near, far, dict(zip(classes, parts, strict=True)))
+
+    @property
+    def _codes(self) -> Array:
+        return (self.labels > 0).astype(np.intp) if self.loss.classifies else self.labels.astype(np.intp)
+
+    def _split(self, parameters: Array) -> tuple[float, Array, Array]:
+        k = self.loss.n_classes
+        return parameters[0], parameters[1 : -2 * k], parameters[-2 * k :].reshape(k, 2)
+
+    def _predictors(self, parameters: Array) -> Array:
+        slope, shifts, noise = self._split(parameters)
+        return self.loss.mix(slope * self.margins + (shifts if len(shifts) else 0.0), noise, self.t)
+
+    def _scores(self, parameters: Array) -> Array:
+        """Compute the derivative of each row's loss: (n, number of parameters)."""
+        noise, k = self._split(parameters)[2], self.loss.n_classes
+        slopes = self.loss.slope(self._predictors(parameters), self.labels)
+        base, pulls = slopes[:, : -1 - k], slopes[:, -1 - k : -1]
+        shifts = base if self.loss.fit_intercept else base[:, :0]
+        both = np.stack([pulls, pulls * self.t[:, None] * expit(noise[:, 1])], axis=2).reshape(len(base), -1)
+        return np.column_stack([(base * self.margins).sum(axis=1), shifts, both])
+
+    def _likelihood(self, parameters: Array) -> tuple[float, Array]:
+        prior = self.loss.ridge(0.0, 1).ravel()[-1] * np.append(
+            np.zeros(len(parameters) - 2 * self.loss.n_classes), self._split(parameters)[2]
+        )
+        value = self.weights @ self.loss.pointwise(self._predictors(parameters), self.labels)
+        gradient = self.weights @ self._scores(parameters)
+        return float(value + prior @ parameters / 2), gradient + prior
+
+    def _covariance(self, parameters: Array) -> Array:
+        """Compute the sandwich: a row of own weight w counts as w rows, and sampling errors of a coreset count."""
+        steps = _STEP * np.eye(len(parameters))
+        hessian = [
+            self._likelihood(parameters + step)[1] - self._likelihood(parameters - step)[1] for step in steps
+        ]
+        inverse = pinvh(np.array(hessian) / (2 * _STEP))
+        scores = self._scores(parameters) * (self.weights / np.sqrt(self.own_weights))[:, None]
+        return inverse @ (scores.T @ scores) @ inverse
+
+
+def _margins(loss: Any, theta: Array, X: Any) -> Array:
+    base = loss.base or loss
+    theta = theta[..., : X.shape[1] + loss.fit_intercept]
+    return base._predictors(theta, X).reshape(X.shape[0], -1)
+
+
+def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
+    """Compute the margins of rows under fits without them, a fifth at a time; each class is spread evenly."""
+    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), points.y))
+    folds = np.empty(len(order), np.intp)
+    folds[order] = np.arange(len(order)) % _FOLDS
+    margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
+    for fold in range(_FOLDS):
+        rest, part = points.take(folds != fold), folds == fold
+        aside = z * rest.total_weight / points.total_weight
+        found = solve_quietly(rest, solution.loss, aside, l2=l2, init=solution.theta)
+        margins[part] = _margins(solution.loss, found.theta, points.take(part).X)
+    return margins
