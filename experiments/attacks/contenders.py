@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import duramen as dm
-from experiments.attacks.situations import Attack, Table, table
+from experiments.attacks.situations import CORE, Attack, table
 
 
 def losses(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -69,7 +69,7 @@ def trimmed(X: np.ndarray, y: np.ndarray, share: float, seed: int) -> Fitted:
 def learned(X: np.ndarray, y: np.ndarray, share: float, seed: int, **settings: Any) -> Fitted:
     """Let duramen learn what is bad: the share is not given."""
     model = dm.RobustLogisticRegression(random_state=seed, **settings).fit(X, y)
-    return model, getattr(model, "outlier_probability", model.losses)
+    return model, model.outlier_probability
 
 
 def live(X: np.ndarray, y: np.ndarray, share: float, seed: int) -> Fitted:
@@ -79,7 +79,7 @@ def live(X: np.ndarray, y: np.ndarray, share: float, seed: int) -> Fitted:
     X_first, y_first = np.vstack([X[:half], X[wrong]]), np.append(y[:half], -y[wrong])
     model, _ = learned(X_first, y_first, share, seed, coreset_size=4000, updatable=True)
     model.absorb(X[half:], y[half:]).forget(np.arange(half, len(y_first)))
-    return model, getattr(model, "outlier_probability", model.losses)
+    return model, model.outlier_probability
 
 
 CONTENDERS: dict[str, Callable[[np.ndarray, np.ndarray, float, int], Fitted]] = {
@@ -91,10 +91,18 @@ CONTENDERS: dict[str, Callable[[np.ndarray, np.ndarray, float, int], Fitted]] = 
     "duramen, 4,000 rows": partial(learned, coreset_size=4000),
     "duramen, live": live,
 }
+SWEPT = tuple(CONTENDERS)[:5]
+"""Those that run beyond the core; coresets take most of the time."""
+
+
+cached_table = lru_cache(maxsize=1)(table)
 
 
 class Cell(NamedTuple):
-    """What a contender came to on a table under an attack; not a number where it could not be fitted."""
+    """What a contender came to on a table under an attack; not a number where the fit was refused.
+
+    ``found`` is the share of bad rows among as many that are suspected most; ``seconds`` are of CPU.
+    """
 
     table: str
     attack: str
@@ -115,17 +123,22 @@ def calibration_error(probabilities: np.ndarray, positive: np.ndarray, bins: int
     return sum(abs((probabilities[part] - positive[part]).sum()) for part in parts) / len(positive)
 
 
-def one_cell(data: Table, attack: Attack, plain: Any, seed: int) -> Iterator[Cell]:
-    """Fit all contenders to the attacked rows, and measure them."""
-    X, y, bad = attack.on(data.X, data.y, plain, seed)
-    X_attacked, y_attacked, _ = attack.on(data.X_test, data.y_test, plain, seed, 1)
+def one_cell(name: str, attack: Attack, rows: int, seed: int, contenders: Iterable[str]) -> list[Cell]:
+    """Fit contenders to a table under an attack, measure them, and print their losses."""
+    data = cached_table(name, rows, seed)
+    clean_fit = plain_fit(data.X, data.y)
+    X, y, bad = attack.on(data.X, data.y, clean_fit, seed)
+    X_attacked, y_attacked, _ = attack.on(data.X_test, data.y_test, clean_fit, seed, 1)
     positive = data.y_test > 0
-    for name, fit in CONTENDERS.items():
+    found, place = [], f"{name}, {attack.name}, {attack.share:.0%}"
+    for contender in contenders:
         figures = [np.nan] * 7
         try:
-            start = time.perf_counter()
-            model, suspicion = fit(X, y, attack.share, seed)
-            seconds = time.perf_counter() - start
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as of slow convergence: it shows in the figures
+                start = time.process_time()
+                model, suspicion = CONTENDERS[contender](X, y, attack.share, seed)
+                seconds = time.process_time() - start
             p = model.predict_proba(data.X_test)[:, 1]
             suspected = np.argsort(-suspicion(X, y))[: bad.sum()]
             figures = [
@@ -138,25 +151,18 @@ def one_cell(data: Table, attack: Attack, plain: Any, seed: int) -> Iterator[Cel
                 seconds,
             ]
         except ValueError as error:  # such as that a whole class would be set aside
-            print(f"{data.name}, {attack.name}, {attack.share:.0%}: {name} failed: {error}", flush=True)
-        yield Cell(data.name, attack.name, attack.share, name, *(float(f"{one:.5g}") for one in figures))
-
-
-def one_table(name: str, attacks: list[Attack], rows: int, seed: int) -> list[Cell]:
-    """Run all attacks on a table, printing each cell."""
-    data = table(name, rows, seed)
-    plain, found = plain_fit(data.X, data.y), []
-    for attack in attacks:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as of slow convergence: it shows in the figures
-            cells = list(one_cell(data, attack, plain, seed))
-        figures = ", ".join(f"{one.contender} {one.loss:.4g}" for one in cells)
-        print(f"{name}, {attack.name}, {attack.share:.0%}: {figures}", flush=True)
-        found += cells
+            print(f"{place}: {contender} was refused: {error}", flush=True)
+        rounded = (float(f"{one:.4g}") for one in figures)
+        found.append(Cell(name, attack.name, attack.share, contender, *rounded))
+    print(f"{place}: " + ", ".join(f"{one.contender} {one.loss:.4g}" for one in found), flush=True)
     return found
 
 
-def run(names: Iterable[str], attacks: list[Attack], rows: int, seed: int, jobs: int) -> list[Cell]:
-    """Run the tables, several at a time, each with one thread."""
-    work = (delayed(one_table)(name, attacks, rows, seed) for name in names)
-    return [cell for cells in Parallel(jobs)(work) for cell in cells]
+def run(tables: Iterable[str], attacks: Iterable[Attack], rows: int, seed: int, jobs: int) -> list[Cell]:
+    """Run all cells, one per core at a time; the sweep without coresets, which take most of the time."""
+    cells = [(name, attack) for name in tables for attack in attacks]
+    work = (
+        delayed(one_cell)(name, attack, rows, seed, CONTENDERS if attack in CORE else SWEPT)
+        for name, attack in cells
+    )
+    return [cell for found in Parallel(jobs)(work) for cell in found]
