@@ -26,6 +26,7 @@ class Case:
     label: str | None = None
     positive: bool = False
     l2: float = 0.0
+    share: float = 0.02  # that is set aside
 
     def data(self, n: int = 3000, seed: int = 0, share: float = 0.02):
         """Make rows, labels or None, and which rows are planted."""
@@ -63,9 +64,10 @@ class Case:
         return self.make(**{"random_state": 0, **settings}).fit(X, y, sample_weight=sample_weight)
 
 
+_TRIMMED = partial(dm.RobustLogisticRegression, n_outliers=0.02)
 CASES = [
-    Case("logistic", dm.RobustLogisticRegression, dm.LogisticLoss(), "sign", l2=1.0),
-    Case("multinomial", dm.RobustLogisticRegression, dm.SoftmaxLoss(3), "class", l2=1.0),
+    Case("logistic", _TRIMMED, dm.LogisticLoss(), "sign", l2=1.0),
+    Case("multinomial", _TRIMMED, dm.SoftmaxLoss(3), "class", l2=1.0),
     Case("squared", dm.RobustLinearRegression, dm.SquaredLoss(), "real"),
     Case("huber", partial(dm.RobustLinearRegression, "huber", delta=0.5), dm.HuberLoss(0.5), "real"),
     Case("poisson", partial(dm.RobustLinearRegression, "poisson"), dm.PoissonLoss(), "count"),
@@ -78,7 +80,18 @@ CASES = [
     ),
 ]
 CASE = {case.name: case for case in CASES}
-QUICK = ("logistic", "squared", "k-means", "truth")
+LEARNED = [  # whose default is to learn the contamination
+    Case("mixture", dm.RobustLogisticRegression, dm.ContaminatedLoss(), "sign", l2=1.0, share=0.0),
+    Case(
+        "mixture of 3",
+        dm.RobustLogisticRegression,
+        dm.ContaminatedLoss(dm.SoftmaxLoss(3)),
+        "class",
+        l2=1.0,
+        share=0.0,
+    ),
+]
+QUICK = ("logistic", "mixture", "squared", "k-means", "truth")
 
 
 def parametrized(cases, quick):
@@ -89,6 +102,7 @@ def parametrized(cases, quick):
 
 
 every_case = parametrized(CASES, QUICK)
+every_default = parametrized(CASES + LEARNED, QUICK)
 
 
 def take(y, rows):

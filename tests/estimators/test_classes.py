@@ -100,11 +100,21 @@ def test_a_class_of_object_type_that_is_set_aside_is_named():
 
 def test_probabilities_where_predictors_overflow():
     X, positive = two_classes()
-    model = dm.RobustLogisticRegression(coreset_size=500, random_state=0).fit(X, positive)
+    model = dm.RobustLogisticRegression(0.02, coreset_size=500, random_state=0).fit(X, positive)
     far = np.array([[1e308, 0.0], [-1e308, 0.0]])
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(model.predict_proba(far), [[0, 1], [1, 0]])
         assert model.predict_log_proba(far)[0, 1] == 0
+
+
+@pytest.mark.parametrize("size", [30.0, 1e4, 1e308])
+def test_far_beyond_all_rows_the_model_is_as_sure_as_at_the_farthest(size):
+    X, positive = two_classes()
+    model = dm.RobustLogisticRegression(coreset_size=1000, random_state=0).fit(X, positive)
+    with np.errstate(over="ignore"):
+        found = model.predict_proba([[size, 0.0], [-size, 0.0]])
+    assert (found[[0, 1], [1, 0]] > 0.9).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1)
 
 
 OFTEN = np.array(["often"] * 98 + ["rare"] * 2)
@@ -122,7 +132,7 @@ OFTEN = np.array(["often"] * 98 + ["rare"] * 2)
 )
 def test_unusable_classes_are_named(y, message):
     with pytest.raises(ValueError, match=message):
-        dm.RobustLogisticRegression().fit(two_classes(n=100)[0], y)
+        dm.RobustLogisticRegression(0.02).fit(two_classes(n=100)[0], y)
 
 
 def test_classes_without_weight_are_absent_and_unknown_ones_refused():

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 import duramen as dm
 from duramen.estimators import base
 from tests import support
-from tests.estimators.cases import every_case, take
+from tests.estimators.cases import every_default, take
 
 
 def fitted(case, X, y, **settings):
@@ -23,16 +23,16 @@ def assert_same_coreset(one, two):
     support.assert_same_coreset(one, two, rtol=1e-9 if one.X.dtype == np.float64 else 1e-6, facts=())
 
 
-def assert_is_a_fit_of(case, model, X, y, ids, weights=None, n_outliers=0.02):
+def assert_is_a_fit_of(case, model, X, y, ids, weights=None, n_outliers=None):
     """All that is fitted is about these rows, as their ids name them."""
     np.testing.assert_array_equal(model.dynamic_.ids, ids)
-    theta = model.solution_.theta
-    losses = case.loss.values(theta, X, y)
+    theta, loss = model.solution_.theta, model.solution_.loss
+    losses, n_outliers = loss.values(theta, X, y), case.share if n_outliers is None else n_outliers
     worst = np.lexsort((-ids, -losses))[: round(n_outliers * len(X))]
-    if weights is None:
+    if weights is None and n_outliers:
         np.testing.assert_array_equal(model.outliers_, ids[worst])
         assert model.threshold_ == pytest.approx(losses[worst[-1]])
-    objective = dm.trimmed_objective(dm.points(X, y, weights), theta, loss=case.loss, n_outliers=n_outliers)
+    objective = dm.trimmed_objective(dm.points(X, y, weights), theta, loss=loss, n_outliers=n_outliers)
     assert model.trimmed_loss_ == pytest.approx(objective)
     assert model.objective_ == model.coreset_.estimate(theta)
     assert model.coreset_size_ == len(model.coreset_)
@@ -42,7 +42,8 @@ def assert_is_a_fit_of(case, model, X, y, ids, weights=None, n_outliers=0.02):
         np.testing.assert_array_equal(model.labels_, model.predict(X))
 
 
-def rebuilt(case, model, X, y, ids, weights=None, n_outliers=0.02):
+def rebuilt(case, model, X, y, ids, weights=None, n_outliers=None):
+    n_outliers = case.share if n_outliers is None else n_outliers
     asked = {"loss": case.loss, "size": model.dynamic_.size, "n_outliers": n_outliers, "random_state": 0}
     return dm.robust_coreset(X, y, anchor=model.coreset_.anchor, sample_weight=weights, ids=ids, **asked)
 
@@ -66,7 +67,7 @@ def assert_unchanged(model, before):
     live.check_invariants()
 
 
-@every_case
+@every_default
 class TestEveryEstimator:
     @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
     @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRe
 
 import duramen as dm
 from duramen.estimators import regression
-from tests.estimators.cases import CASE, CASES, every_case, take
+from tests.estimators.cases import CASE, CASES, LEARNED, every_case, every_default, take
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES + LEARNED, ids=lambda case: case.name)
 def test_it_is_a_coreset_and_a_solution_of_it(case):
     X, y, _ = case.data()
     model = case.fit(X, y, coreset_size=600, n_rounds=1, random_state=7)
-    core = dm.robust_coreset(X, y, loss=case.loss, size=600, n_outliers=0.02, random_state=7)
+    core = dm.robust_coreset(X, y, loss=case.loss, size=600, n_outliers=case.share, random_state=7)
     np.testing.assert_array_equal(model.coreset_.ids, core.ids)
     np.testing.assert_array_equal(model.coreset_.weights, core.weights)
     theta = model.solution_.theta
@@ -28,17 +28,17 @@ def test_the_table_has_every_loss_of_a_regression():
     assert {type(case.loss) for case in CASES} >= set(regression._LOSSES.values())
 
 
-@every_case
+@every_default
 def test_on_everything_it_is_the_solution_on_all_points(case):
     X, y, _ = case.data(n=800)
     model = case.fit(X, y, coreset_size=None)
     assert model.coreset_ is None
     assert model.coreset_size_ == 800
     points = dm.points(X, y)
-    found = dm.trimmed_objective(points, model.solution_.theta, loss=case.loss, n_outliers=0.02)
+    found = dm.trimmed_objective(points, model.solution_.theta, loss=model.solution_.loss, n_outliers=case.share)
     assert model.objective_.value == pytest.approx(found)
     assert model.objective_.std_error == 0
-    full = dm.solve(points, case.loss, 0.02, l2=case.l2, n_starts=model.n_init, random_state=0)
+    full = dm.solve(points, case.loss, case.share, l2=case.l2, n_starts=model.n_init, random_state=0)
     assert model.solution_.objective <= full.objective * (1 + 1e-9)
 
 
@@ -68,7 +68,7 @@ def test_planted_rows_do_no_harm(case):
     assert np.isin(np.flatnonzero(harmful), model.outliers_).mean() > 0.9
 
 
-@every_case
+@every_default
 def test_weight_is_copies_and_zero_is_absent(case):
     X, y, _ = case.data(n=300)
     weights = np.random.default_rng(3).integers(0, 4, size=300)
@@ -81,7 +81,7 @@ def test_weight_is_copies_and_zero_is_absent(case):
     assert set(heavy.outliers_) == set(copies[many.outliers_])
 
 
-@every_case
+@every_default
 def test_a_seed_decides_everything_and_rounds_and_sizes_draw_the_same_rows(case):
     X, y, _ = case.data()
     one, two = (case.fit(X, y, coreset_size=400, random_state=5) for _ in range(2))

@@ -184,9 +184,9 @@ class RobustEstimator(BaseEstimator):
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
 
-    def _evaluate(self, data: AllRows, core: Coreset | None) -> TrimmedPass:
-        """Evaluate ``solution_`` on all rows."""
-        return data.evaluate(self.solution_)
+    def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
+        """Return a fit with what should be changed after solving."""
+        return fitted
 
     @abstractmethod
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
@@ -260,7 +260,7 @@ class RobustEstimator(BaseEstimator):
 
     def _fit(self, data: AllRows) -> None:
         """Fit, keep the rows if ``updatable``, and set all attributes."""
-        fitted = fit(data)
+        fitted = self._mended(fit(data), data)
         if self.updatable:
             self.dynamic_ = _as_dynamic(data, fitted)
             self._fitted_settings, self._n_seen = data.settings, data.n_rows
@@ -274,10 +274,10 @@ class RobustEstimator(BaseEstimator):
             core = replace(core, columns=tuple(map(str, self.feature_names_in_)))
         self.coreset_ = core
         self.coreset_size_ = len(core or data.points)
-        found = self._evaluate(data, core)
+        found = data.evaluate(solution)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf)) if self.solution_.n_outliers else np.inf
-        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(self.solution_.theta)
+        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
         self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()
@@ -373,8 +373,9 @@ class RobustEstimator(BaseEstimator):
             if not n_before <= live.size < len(points):
                 core = None if settings.coreset_size is None else live.coreset()
                 fitted = refit(data, core, self.solution_.theta)
-            if fitted is None:
-                fitted = fit(data)
+            fresh = fitted is None
+            fitted = self._mended(fitted or fit(data), data)
+            if fresh:
                 self.dynamic_ = _as_dynamic(data, fitted)
             self.dynamic_._solution = fitted.solution
             self._set(fitted, data)

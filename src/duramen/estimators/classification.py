@@ -15,7 +15,7 @@ from duramen.arrays import Array, check_flag, check_range
 from duramen.coreset.view import ROWS_A_PARAMETER
 from duramen.estimators.base import RobustEstimator
 from duramen.estimators.contamination import Margins, held_out_margins
-from duramen.estimators.fitting import AllRows, FitSettings, TrimmedPass, encoded, is_auto
+from duramen.estimators.fitting import AllRows, FitResult, FitSettings, TrimmedPass, encoded, is_auto
 from duramen.losses import ContaminatedLoss, LogisticLoss, SoftmaxLoss
 from duramen.trimming import outlier_weight
 
@@ -111,7 +111,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         """
         rows = self._new_rows(X)
         if self._mixture is not None:
-            scores = self._mixture[0].log_probabilities(self._mixture[1], rows)
+            scores = self._mixture.loss.log_probabilities(self._mixture.theta, rows)
             return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
         scores = rows @ self.coef_.T + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
@@ -143,7 +143,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"a model with n_outliers={self.n_outliers!r} has no probabilities of outliers; use "
                 'n_outliers="auto", or recalibrate=True'
             )
-        return self._mixture[0].blame(self._mixture[1], *self._as_trained(rows, y))
+        return self._mixture.loss.blame(self._mixture.theta, *self._as_trained(rows, y))
 
     def _scores(self, X: Any) -> Array:
         """Compute a score of each class, with probabilities as its softmax: (n, n_classes)."""
@@ -179,32 +179,34 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 "pass n_outliers below it"
             )
 
-    def _evaluate(self, data: AllRows, core: Any) -> TrimmedPass:
-        """Learn the shares of noise, or take those of the solution; then evaluate the model on all rows."""
-        solution, points = self.solution_, data.points if core is None else core.points
+    def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
+        """Take the shares of noise from the solution, or learn them where its margins are too large."""
+        solution, core = fitted.solution, fitted.coreset
+        points = data.points if core is None else core.points
         learned, d = is_auto(self.n_outliers), points.n_columns
-        self.slope_, self._mixture = 1.0, None
+        self.slope_, self._mixture, self._margins = 1.0, None, None
         if learned or check_flag("recalibrate", self.recalibrate):
             few = len(points) < ROWS_A_PARAMETER * np.size((solution.loss.base or solution.loss).ridge(0, d))
             held_out = held_out_margins(solution, points, data.settings.l2) if few else None
             if not learned:
                 loss = ContaminatedLoss(solution.loss).measure(points)
                 solution = replace(solution, loss=loss, theta=loss.join(solution.theta))
-            margins = Margins.of(solution, points, points.weights if core is None else core.own_weights)
+            margins = Margins.of(solution, points, core)
             found = margins.unchanged(solution.theta, d)
             if few or not learned:
                 margins = margins if held_out is None else margins._replace(margins=held_out)
                 found = margins.learn(found)
                 solution = replace(solution, theta=margins.changed(found, solution.theta, d))
-            self.slope_, self._mixture = float(found[0]), (solution.loss, solution.theta)
-            self.contamination_ = margins.contamination(found, self.classes_.tolist())
-            self.solution_ = solution if learned else self.solution_
-        return data.evaluate(self.solution_)
+            self.slope_, self._mixture, self._margins = float(found[0]), solution, (margins, found)
+        return fitted._replace(solution=solution) if learned else fitted
 
     def _set_parameters(self, found: TrimmedPass, data: AllRows) -> None:
         n_columns, theta = data.n_columns, self.solution_.theta
         if self._mixture is not None:
-            theta = self._mixture[0].split(self._mixture[1], n_columns)[0]
+            theta = self._mixture.loss.split(self._mixture.theta, n_columns)[0]
+            noise = (found if self._mixture is self.solution_ else data.evaluate(self._mixture)).noise
+            (margins, learned), self._margins = self._margins, None
+            self.contamination_ = margins.contamination(learned, noise, self.classes_.tolist())
         parameters = np.atleast_2d(theta)
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)

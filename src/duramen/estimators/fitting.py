@@ -37,6 +37,7 @@ from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
+from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.solvers.solve import Solution, solve_quietly
@@ -166,12 +167,14 @@ class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
     Where the loss learns the contamination, they are those of which it explains the label by noise, the most
-    probable first. ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    probable first; and ``noise`` are sums of weight, and of weight times the probability of noise, of the rows of
+    each class near the middle and far out: (2, k, 2). ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
     """
 
     def __init__(self, loss: Any, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
         self._learned = loss.base is not None
+        self.noise = np.zeros((2, loss.n_classes if self._learned else 0, 2))
         self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
@@ -179,7 +182,10 @@ class TrimmedPass:
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         X, y = points.X, points.y
         if self._learned:
-            losses, scores = self._loss.values_and_blame(self._theta, X, y)
+            losses, scores, far = self._loss.values_and_blame(self._theta, X, y)
+            cells = 2 * self._loss.classes_of(y) + far
+            for total, part in zip(self.noise, (points.weights, points.weights * scores), strict=True):
+                total += np.bincount(cells, part, minlength=total.size).reshape(total.shape)
         else:
             losses, self.cache = self._loss.values_and_cache(self._theta, X, y)
             scores = losses
@@ -188,6 +194,7 @@ class TrimmedPass:
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
+        self.noise += other.noise
         self._keep(*other.rows)
 
     def summary(self) -> TrimmedPass:
@@ -349,6 +356,7 @@ class AllRows:
             return run_passes(self.source, finish(replace(self.first_pass, plan=plan(**asked))))
         return robust_coreset(points.X, points.y, sample_weight=points.weights, ids=points.ids, **asked)
 
+    @one_blas_thread()
     def evaluate(self, solution: Solution) -> TrimmedPass:
         """Compute the losses of all rows at a solution."""
         z = outlier_weight(self.settings.n_outliers, self.total_weight)

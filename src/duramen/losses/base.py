@@ -357,6 +357,10 @@ class Loss(ABC):
         """Return this loss with what it needs to know about the data, measured on points."""
         return self.bind(self.freeze(points))
 
+    def prepared(self, X: Any) -> Loss:
+        """Return this loss with what can be computed ahead for these rows, which must not change."""
+        return self
+
     @property
     def measured(self) -> bool:
         """Whether it has all that ``freeze`` would derive."""
@@ -387,6 +391,10 @@ class Loss(ABC):
 
     def check_labels(self, y: Array) -> None:  # noqa: B027
         """Raise ValueError naming the first label that this loss does not accept; by default all are."""
+
+    def classes_of(self, y: Array) -> Array:
+        """Return the number of each label's class, from 0, for a loss that has classes."""
+        return np.maximum(y, 0).astype(np.int32)  # -1 and 0 are the first of two
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         """Predict rows in float64; a custom loss predicts nothing.

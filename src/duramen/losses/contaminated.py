@@ -5,7 +5,8 @@ With s_y the probability of label y under the base loss, exp(-loss), and one sha
     P(y | x) = c_y(x) + (1 - sum_j c_j(x)) s_y(x),    c = softmax(u_1, ..., u_k, 0) without the last,
     u_j(x) = a_j + log 0.01 + softplus(b_j) t(x),     t(x) = log max(d(x), 1)
 
-where d is a robust squared distance, 1 at the upper quartile. The loss -log P is continuous and bounded by
+where d is a robust squared distance, 1 at the upper quartile, and no larger than that of the farthest row that it
+was measured on: beyond, nothing is known. The loss -log P is continuous and bounded by
 -log c_y, so a problem of the paper's kind, without outliers to set aside. The distance is measured on a sample
 and frozen in the anchor: as for a sampler, a loss does not depend on which other rows are present.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.special import expit, log_softmax
 
@@ -38,14 +40,15 @@ from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import join_chunks
 from duramen.points import WeightedPoints, thin
 
-FAR = "distance"
-"""The name of the frame of the robust distance among what an anchor freezes."""
+FAR, FARTHEST = "distance", "farthest"
+"""The names of the frame of the robust distance, and of the largest t, among what an anchor freezes."""
 _CORE, _STEPS = 0.5, 15  # the share of the rows that the scatter is measured on, and the most C-steps
 _RIDGE, _LEAST = 0.05, 0.1  # of a column's variance in the core, or of a tenth of that in all rows
 _SAMPLE, _MOST_COLUMNS = 4000, 256  # beyond, distances are measured in random directions, half as many
+_ROUNDING = 1e-24  # the variance of a constant column whose largest value is 1
+_NO_LIMIT = 64.0  # of t
 _SEED = 0x2545F4914F6CDD1D
 _UNIT = 2.0**-10  # t is a multiple of it, so that it does not depend on how a product is rounded
-_FARTHEST = 64.0  # the largest t
 _USUAL = math.log(0.01)  # of the share of noise in each class, where all parameters are zero
 _PRIOR = 0.02  # on a and b
 _DOUBT = 0.25  # how much a prediction for a row far out follows the share of noise in the middle
@@ -86,11 +89,12 @@ class ContaminatedLoss(LinearLoss):
     convex = False
     tolerance = 1e-7
     fitter = "mixture"
-    freezes = (FAR,)
+    freezes = (FAR, FARTHEST)
     hessian_norms, neighbourhood = Loss.hessian_norms, Loss.neighbourhood
 
     base: LinearLoss = field(default_factory=LogisticLoss)
     frame: Array | None = field(default=None, repr=False, compare=False)
+    farthest: float = field(default=_NO_LIMIT, repr=False, compare=False)
     fit_intercept: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -151,18 +155,32 @@ class ContaminatedLoss(LinearLoss):
     # the distance
 
     def freeze(self, points: WeightedPoints) -> dict[str, Array]:
-        return {FAR: _measure_spread(*thin(points, _SAMPLE))}
+        X, weights = thin(points, _SAMPLE)
+        with ignore_overflow():
+            sums = X @ np.ones(X.shape[1])
+        X, weights = X[np.isfinite(sums)], weights[np.isfinite(sums)]
+        loss = replace(self, frame=_measure_spread(X, weights))
+        return {FAR: loss.frame, FARTHEST: loss.far(X).max(initial=0.0, keepdims=True)}
 
     @property
     def measured(self) -> bool:
         return self.frame is not None
 
     def bind(self, frozen: Mapping[str, Array]) -> ContaminatedLoss:
-        return replace(self, frame=frozen[FAR]) if FAR in frozen else self
+        if not {FAR, FARTHEST} <= set(frozen):
+            return self
+        return replace(self, frame=frozen[FAR], farthest=frozen[FARTHEST].item())
+
+    def prepared(self, X: Any) -> ContaminatedLoss:
+        loss = replace(self)
+        vars(loss)["_prepared"] = X, self.far(X)
+        return loss
 
     def far(self, X: Any) -> Array:
         """Compute t(x), how far out each row lies: (n,) of float64, 0 for the inner three quarters."""
-        rows = self._rows(X)
+        known, rows = self.beside(X), self._rows(X)
+        if known is not None:
+            return known
         chunk_rows = min(4096, scratch_rows(rows))
         return join_chunks(lambda chunk: [self._far(dense_block(rows, chunk))], rows.shape[0], chunk_rows)[0]
 
@@ -183,13 +201,18 @@ class ContaminatedLoss(LinearLoss):
             if len(doubtful):
                 steady = linear_predictors(wide[doubtful], np.ascontiguousarray(frame[:-1].T)) + frame[-1]
                 units[doubtful] = np.log(_squares(steady)) / _UNIT
-            return np.fmin(np.fmax(np.floor(units), 0.0) * _UNIT, _FARTHEST)
+            return np.fmin(np.fmax(np.floor(units), 0.0) * _UNIT, self.farthest)
 
     # the likelihood; predictors are those of the base, u of each class, and t, which is passed along
 
-    def _chunk_predictors(self, block: Rows, parameters: Array) -> Array:
+    def beside(self, X: Any) -> Array | None:
+        known, t = vars(self).get("_prepared", (None, None))
+        return t if X is known else None
+
+    def _chunk_predictors(self, block: Rows, parameters: Array, beside: Array | None) -> Array:
         base, noise = self.split(parameters, block.shape[1])
-        return self.mix(super()._chunk_predictors(block, base), noise, self._far(block))
+        t = self._far(block) if beside is None else beside
+        return self.mix(super()._chunk_predictors(block, base, beside), noise, t)
 
     def mix(self, m: Array, noise: Array, t: Array) -> Array:
         """Join predictors of the base with u of each class, for rows at t."""
@@ -291,13 +314,17 @@ class ContaminatedLoss(LinearLoss):
 
     def blame(self, theta: Array, X: Any, y: Any) -> Array:
         """Compute the probability that a row has its label from the noise, not from the model: (n,)."""
-        return self._over_rows(theta, X, y, self._blame)[0]
+        return self._over_rows(theta, X, y, self.pointwise_blame)[0]
 
-    def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array]:
-        values, blame = self._over_rows(theta, X, y, self.pointwise, self._blame)
-        return values, blame
+    def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
+        """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
+        return tuple(self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far))
 
-    def _blame(self, m: Array, y: Array) -> Array:
+    def _is_far(self, m: Array, y: Array) -> Array:
+        return m[:, -1] > 0
+
+    def pointwise_blame(self, m: Array, y: Array) -> Array:
+        """Compute the blame for predictors and encoded labels."""
         base, u, own = self._parts(m, y)
         return expit(u[own] + self.base.pointwise(base, y))
 
@@ -336,16 +363,21 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
     nearest to the medians, in units of the upper quartile.
     """
     d, share = X.shape[1], weights / weights.sum()
+    if not len(weights):
+        return np.zeros((d + 1, d))
     largest = to_dense(abs(X).max(axis=0)).ravel()
-    largest = np.where(largest > 0, largest, 1.0)
-    rows, directions = X * (1 / largest), np.eye(d)  # no square overflows
+    scale = 1 / np.where(largest > 0, largest, 1.0)  # no square overflows
+    spread = _spread(X * scale, share)
+    known = spread > _ROUNDING  # of a column that is constant here, nothing is known
+    scale, spread, directions = scale * known, np.where(known, spread, 1.0), np.eye(d)
+    rows = X * scale
     if d > _MOST_COLUMNS:
-        spread = _positive((rows * rows).T @ share - (rows.T @ share) ** 2)
         q = _MOST_COLUMNS // 2
         directions = np.random.default_rng(_SEED).normal(size=(d, q)) / np.sqrt(q * spread)[:, None]
         rows = rows @ directions
     rows = to_dense(rows)
-    every = _positive(share @ (rows - share @ rows) ** 2)
+    every = _spread(rows, share)
+    every = np.where(every > _ROUNDING, every, 1.0)
     quartiles = np.array([weighted_quantiles(column, share, (0.25, 0.5, 0.75)) for column in rows.T]).T
     width = quartiles[2] - quartiles[0]
     mean, root = quartiles[1], np.diag(1 / np.where(width > 0, width, 2 * np.sqrt(every)))
@@ -365,10 +397,11 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
     square = _squares((rows - mean) @ root)
     usual = weighted_quantiles(square, share, [0.75])[0]
     root /= np.sqrt(usual if usual > 0 else square.max() or 1.0)
-    return np.vstack([directions @ root / largest[:, None], -mean @ root])
+    return np.vstack([scale[:, None] * (directions @ root), -mean @ root])
 
 
-def _positive(spread: Array) -> Array:
-    """Give a column without spread, whose values are rare if there are others, that of the others."""
-    spread = np.maximum(spread, 0.0)
-    return np.where(spread > 0, spread, np.median(spread[spread > 0]) if spread.any() else 1.0)
+def _spread(rows: Rows, share: Array) -> Array:
+    """Compute the variance of each column."""
+    if not sparse.issparse(rows):
+        return share @ (rows - share @ rows) ** 2
+    return np.maximum(rows.power(2).T @ share - (rows.T @ share) ** 2, 0.0)

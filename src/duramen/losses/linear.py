@@ -148,12 +148,13 @@ class LinearLoss(BuiltInLoss):
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
         labels = self._labels(y, rows)
-        limit = np.finfo(rows.dtype).max / 4
+        limit, beside = np.finfo(rows.dtype).max / 4, self.beside(rows)
 
         def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow():
-                m = self._chunk_predictors(dense_block(rows, chunk), parameters)
+                known = None if beside is None else beside[chunk]
+                m = self._chunk_predictors(dense_block(rows, chunk), parameters, known)
                 found = [function(m, encoded) for function in functions]
                 if reach is not None:
                     found.append(self._change(m, encoded, reach[chunk]))
@@ -167,7 +168,11 @@ class LinearLoss(BuiltInLoss):
         few = rows_per_chunk(32 * parameters.size // rows.shape[1])
         return join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
 
-    def _chunk_predictors(self, block: Rows, parameters: Array) -> Array:
+    def beside(self, X: Any) -> Array | None:
+        """Return what predictors depend on beside products with theta, one entry per row, if it is known."""
+        return None
+
+    def _chunk_predictors(self, block: Rows, parameters: Array, beside: Array | None) -> Array:
         """Compute the predictors of a chunk, in its type: the same bits whichever other rows it has."""
         d = block.shape[1]
         m = linear_predictors(block, parameters[..., :d])

@@ -59,16 +59,16 @@ class Coordinates(NamedTuple):
 
 
 def with_frame(problem: Problem) -> Problem:
-    """Return a problem with the coordinates that it comes with, or else measure them."""
-    loss: Any = problem.loss
+    """Return a problem with the coordinates that it comes with, or else measure them, and its loss prepared."""
     if problem.frame is not None:
         return problem
+    loss: Any = problem.loss.prepared(problem.X)
     frame = Coordinates(0.0, 1.0)
     if loss.has_predictors:
         middle, spread = _measure_columns(problem)
         units = np.append(1 / spread, np.ones(problem.zero().shape[-1] - len(spread)))
         frame = Coordinates(middle if loss.fit_intercept else 0.0, units)
-    return replace(problem, frame=frame)
+    return replace(problem, loss=loss, frame=frame)
 
 
 def _measure_columns(problem: Problem) -> tuple[Array, Array]:

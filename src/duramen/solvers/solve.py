@@ -230,7 +230,7 @@ def solve_quietly(
     rngs = spawn(generator(random_state), n_starts)
     moved_on = moved_on and problem.loss.parameter_shape(problem.points.n_columns) is not None
     damped = anchor is not None and problem.z > 0 and isinstance(init, str)  # "zero"
-    problem = with_frame(problem)
+    loss, problem = problem.loss, with_frame(problem)
     runs: list[Run] = []
 
     def starts() -> Iterator[Array]:
@@ -251,7 +251,8 @@ def solve_quietly(
             runs.append(alternate(problem, theta, Stopping(max_iter, tol, report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
-    return _solution(problem, _best(runs), np.array([run.objective for run in runs]))
+    objectives = np.array([run.objective for run in runs])
+    return replace(_solution(problem, _best(runs), objectives), loss=loss)
 
 
 def _unpack(
