@@ -141,7 +141,8 @@ def _others(grid: Grid) -> str:
         rows.append([name, *(f"{np.nanmean(one):.4f}" for one in (accuracy, auc, calibration))])
         rows[-1] += [f"{calm} of {len(mine)}", f"{np.nanmean(found):.0%}"]
         rows[-1] += [f"{_mean_ratio(attacked / [one.attacked_loss for one in plains]):.3f}"]
-    return table([*head, "bad rows found:", "loss on attacked rows, over plain's:"], rows)
+        rows[-1] += [f"{np.nanmean([one.seconds for one in mine]):.2f}"]
+    return table([*head, "bad rows found:", "loss on attacked rows, over plain's:", "seconds:"], rows)
 
 
 def _every_cell(grid: Grid) -> str:
