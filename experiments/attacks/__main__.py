@@ -25,25 +25,25 @@ def main(arguments: list[str] | None = None) -> None:
     options = _options(words)
     file = options.out / "cells.csv"
     if not options.redraw:
-        command = shlex.join(["python", "-m", "experiments.attacks", *words])
-        about = f"Made by\n\n    {command}\n\non {machine()}."
+        about = shlex.join(["python", "-m", "experiments.attacks", *words]), machine()
         attacks = CORE if options.core else [*CORE, *SWEEP]
         cells = run(options.tables, attacks, options.rows, options.seed, options.jobs)
         options.out.mkdir(parents=True, exist_ok=True)
         with file.open("w", newline="") as out:
-            csv.writer(out).writerows([[about], Cell._fields, *cells])
-    about, grid = read(file)
+            csv.writer(out).writerows([about, Cell._fields, *cells])
+    (command, where), grid = read(file)
     save_picture(options.out / "losses", partial(draw, grid))
     target = options.out.with_suffix(".md")
     prose = target.read_text() if target.exists() else "# Attacks on classifiers\n\n"
-    target.write_text(prose.partition(MARK)[0] + f"{MARK}\n\n{page(grid, about)}")
+    made = f"{MARK}\n\n## Counts\n\nMade by\n\n    {command}\n\non {where}.\n\n"
+    target.write_text(prose.partition(MARK)[0] + made + page(grid))
     print(f"{target} and {options.out} are written")
 
 
-def read(file: Path) -> tuple[str, Grid]:
-    """Read how the cells were made, and the cells."""
+def read(file: Path) -> tuple[list[str], Grid]:
+    """Read the command that made the cells and where it ran, and the cells."""
     with file.open(newline="") as lines:
-        [about], _, *cells = csv.reader(lines)
+        about, _, *cells = csv.reader(lines)
     return about, gridded(Cell(a, b, float(c), d, *map(float, figures)) for a, b, c, d, *figures in cells)
 
 

@@ -74,11 +74,11 @@ def _mean_ratio(ratios: np.ndarray) -> float:
     return float(np.exp(np.log(known).mean())) if len(known) else np.nan
 
 
-def page(grid: Grid, about: str) -> str:
+def page(grid: Grid) -> str:
     """Write the counts, and every cell."""
     tables = list(dict.fromkeys(name for name, _, _ in grid))
     groups = {"development": DEVELOPMENT, "held out": HELD_OUT}
-    parts = [f"## Counts\n\n{about}\n"]
+    parts = []
     for heading, attacks in (("The eleven situations", CORE), ("With the sweep", [*CORE, *SWEEP])):
         for group, names in groups.items():
             some = chosen(grid, names, attacks)
