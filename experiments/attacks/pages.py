@@ -180,7 +180,7 @@ def draw(grid: Grid, figure: Any) -> None:
     known = {name for name, _, _ in grid}
     tables = [name for name in (*DEVELOPMENT, *HELD_OUT) if name in known]
     columns = [f"{_SHORT[one.name]} {one.share:.0%}" if one.share else "clean" for one in CORE]
-    figure.set_size_inches(12.5, 7)
+    figure.set_size_inches(10.5, 6.6)
     panels = list(figure.subplots(2, 4, sharex=True, sharey=True).flat)
     _draw_legend(panels.pop(3))
     for axes, name in zip(panels, CONTENDERS, strict=True):
@@ -204,7 +204,7 @@ def _draw_panel(axes: Any, grid: Grid, tables: list[str], contender: str) -> Non
         *places, at, cmap=shades, vmin=-0.5, vmax=len(_SHADES) + 0.5, edgecolors="white", linewidth=1
     )
     row, column = np.nonzero(~(over <= 1.05))
-    axes.plot(column, row, "x", color="black", markersize=4)
+    axes.plot(column, row, "x", color="black", markersize=3.5)
     found = verdict(grid, contender)
     axes.set_title(f"{contender}\nwithin 2%: {found.within} of {found.cells}", fontsize=10)
 
@@ -218,5 +218,5 @@ def _draw_legend(axes: Any) -> None:
         lines.Line2D([], [], color="black", label="above: development tables,\nbelow: held-out tables"),
     ]
     title = "Log loss on clean test rows,\nover the better of plain\nand forest + plain"
-    axes.legend(handles=handles, title=title, loc="center left", frameon=False, alignment="left")
+    axes.legend(handles=handles, title=title, loc="center left", frameon=False, alignment="left", fontsize=9)
     axes.axis("off")
