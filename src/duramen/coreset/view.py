@@ -540,7 +540,7 @@ def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> Vie
 def is_complete(settings: Settings, n_columns: int) -> bool:
     """Return whether the anchor given is all of the view: nothing has to be found or frozen on a sample."""
     anchor = given_anchor(settings.given, settings.loss, n_columns)
-    if anchor is None or not settings.loss.bind(anchor.frozen).measured:
+    if anchor is None or not set(settings.loss.freezes) <= set(anchor.frozen):
         return False
     return has_frozen(settings.sampler_at(anchor, n_columns), anchor)
 
@@ -551,15 +551,15 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     ``z``, ``total`` and ``n_points`` are the weight to set aside, and the weight and number of all points.
     """
     loss = settings.loss
-    if settings.chooser is not None:
-        settings.chooser.check(loss, sample)
-    settings.check_sampler()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     known = {} if anchor is None else anchor.frozen
-    frozen = {} if loss.bind(known).measured else loss.freeze(sample)
+    frozen = {} if set(loss.freezes) <= set(known) else loss.freeze(sample)
     loss = loss.bind({**frozen, **known})
     settings = replace(settings, loss=loss)
+    if settings.chooser is not None:
+        settings.chooser.check(loss, sample)
+    settings.check_sampler()
     if anchor is None:
         try:
             anchor = find_anchor(sample, loss, fraction, settings.seed, n_rows=n_points)

@@ -285,7 +285,9 @@ class RobustEstimator(BaseEstimator):
         found = data.evaluate(solution)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf)) if self.solution_.n_outliers else np.inf
-        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        self.objective_ = (
+            Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        )
         self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()

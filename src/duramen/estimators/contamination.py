@@ -1,8 +1,8 @@
 """What a contaminated fit says about the data: shares of noise with error bars, and margins of held-out rows.
 
-Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or where
-those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are learned
-once more, from margins of rows that were held out.
+Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or
+where those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are
+learned once more, from margins of rows that were held out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from duramen.arrays import Array
-from duramen.coreset.coreset import Estimate
+from duramen.coreset.coreset import Coreset, Estimate
 from duramen.losses import ContaminatedLoss
 from duramen.points import WeightedPoints
 from duramen.solvers.solve import solve_quietly
@@ -26,11 +26,11 @@ _STEP = 1e-4  # between gradients, for second derivatives
 
 
 class Contamination(NamedTuple):
-    """Learned shares of noise: of rows whose label no linear model explains.
+    """Learned shares of noise: the mean of the probabilities that the model does not explain a row's label.
 
     That is not the share of wrong labels. Where a linear model does not fit, its misfits count too, near the
-    middle above all; far out, rows count as noise if they do not follow the model of the others, for whatever
-    reason. Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
+    middle above all; far out, rows count if they do not follow the model of the others, for whatever reason.
+    Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
     shares as parameters of this model; they do not cover its choice.
 
     Attributes
@@ -57,18 +57,18 @@ class Contamination(NamedTuple):
         return self.value
 
     def __repr__(self) -> str:
-        parts = {"": self, "near": self.near, "far": self.far}
-        parts |= {f"of {name!r}": share for name, share in self.by_class.items()}
+        parts = {"": self[:2], "near ": self.near[:2], "far ": self.far[:2]}
+        parts |= {f"of {name!r} ": share[:2] for name, share in self.by_class.items()}
         return "Contamination: " + ", ".join(
-            f"{name} {share.value:.2%} +- {share.std_error:.2%}".lstrip() for name, share in parts.items()
+            f"{name}{value:.2%} +- {error:.2%}" for name, (value, error) in parts.items()
         )
 
 
 class Margins(NamedTuple):
     """Margins of rows under the base of a loss, how far out they lie, and their labels and weights.
 
-    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor of
-    the base if there is an intercept, and the noise (a_j, b_j) of each class.
+    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor
+    of the base if there is an intercept, and the noise (a_j, b_j) of each class.
     """
 
     loss: ContaminatedLoss
@@ -76,15 +76,20 @@ class Margins(NamedTuple):
     t: Array
     labels: Array
     weights: Array
-    own_weights: Array
+    variances: Array  # of weights, by which sums of independent terms vary
 
     @classmethod
-    def of(cls, solution: Any, points: WeightedPoints, own_weights: Array) -> Margins:
-        """Compute the margins of the rows that a solution was fitted to."""
-        loss = solution.loss
+    def of(cls, solution: Any, points: WeightedPoints, core: Coreset | None) -> Margins:
+        """Compute the margins of the rows that a solution was fitted to: all, or those of a coreset.
+
+        A row of weight w counts as w rows. If the weights of a coreset are not calibrated, sums vary by its
+        draw, too.
+        """
+        loss, weights = solution.loss, points.weights
         labels = loss.base.encode_labels(points.y, np.float64)
         margins = _margins(loss, solution.theta, points.X)
-        return cls(loss, margins, loss.far(points.X), labels, points.weights, own_weights)
+        variances = weights if core is None or core.calibrated else weights**2 / core.own_weights
+        return cls(loss, margins, loss.far(points.X), labels, weights, variances)
 
     def unchanged(self, theta: Array, n_columns: int) -> Array:
         """Return the parameters that leave those of a solution as they are."""
@@ -111,26 +116,30 @@ class Margins(NamedTuple):
         options = {"ftol": 1e-12, "gtol": 1e-9}
         return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
 
-    def contamination(self, parameters: Array, classes: list[Any]) -> Contamination:
-        """Estimate the shares of noise; standard errors are those of a sandwich, for given directions."""
-        noise, k = self._split(parameters)[2], self.loss.n_classes
-        u = self._predictors(parameters)[:, -1 - k : -1]
-        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
-        covariance = self._covariance(parameters)[-2 * k :, -2 * k :]
-        held = np.bincount(self._codes, self.weights, minlength=k) / self.weights.sum()
+    def contamination(self, parameters: Array, sums: Array, classes: list[Any]) -> Contamination:
+        """Estimate shares of noise, with standard errors from a sandwich, for given directions of margins.
 
-        def estimate(rows: Array, kinds: Array, of: float = 1.0) -> Estimate:
-            weights = rows / rows.sum() / of if rows.any() else rows
-            value = float(weights @ (shares @ kinds))
-            pulls = shares * (kinds - (shares @ kinds)[:, None])  # with a of each class
-            along = np.column_stack([weights @ pulls, (weights * self.t) @ pulls * expit(noise[:, 1])]).ravel()
-            return Estimate.of(value, float(np.sqrt(max(along @ covariance @ along, 0.0))))
+        ``sums`` are those of all rows, as :class:`TrimmedPass` has them.
+        """
+        far, k = (self.t > 0).astype(np.intp), self.loss.n_classes
+        blame, change = self._blame(parameters)
+        toward = self._scores(parameters) @ self._inverse_hessian(parameters)
 
-        every = np.ones(k)
-        total = estimate(self.weights, every)
-        near, far = (estimate(self.weights * rows, every) for rows in (self.t == 0, self.t > 0))
-        parts = [estimate(self.weights, np.eye(k)[j], held[j] or 1.0) for j in range(k)]
-        return Contamination(*total, near, far, dict(zip(classes, parts, strict=True)))
+        def estimate(classes: Any = slice(None), distance: Any = slice(None)) -> Estimate:
+            weight, noisy = sums[:, classes, distance].sum(axis=(1, 2))
+            mine = np.zeros((k, 2))
+            mine[classes, distance] = 1.0
+            mine = mine[self._codes, far]
+            if not self.weights @ mine:
+                return Estimate.of(0.0, 0.0)
+            share = noisy / weight
+            moved = mine * (blame - share) - toward @ ((self.weights * mine) @ change)
+            error = np.sqrt(self.variances @ moved**2) / (self.weights @ mine)
+            return Estimate.of(float(share), float(error))
+
+        near, far_out = (estimate(distance=slice(one, one + 1)) for one in (0, 1))
+        parts = {name: estimate(slice(one, one + 1)) for one, name in enumerate(classes)}
+        return Contamination(*estimate(), near, far_out, parts)
 
     @property
     def _codes(self) -> Array:
@@ -146,9 +155,12 @@ class Margins(NamedTuple):
 
     def _scores(self, parameters: Array) -> Array:
         """Compute the derivative of each row's loss: (n, number of parameters)."""
+        return self._along(parameters, self.loss.slope(self._predictors(parameters), self.labels)[:, :-1])
+
+    def _along(self, parameters: Array, slopes: Array) -> Array:
+        """Turn derivatives in the predictors into those in the parameters."""
         noise, k = self._split(parameters)[2], self.loss.n_classes
-        slopes = self.loss.slope(self._predictors(parameters), self.labels)
-        base, pulls = slopes[:, : -1 - k], slopes[:, -1 - k : -1]
+        base, pulls = slopes[:, :-k], slopes[:, -k:]
         shifts = base if self.loss.fit_intercept else base[:, :0]
         both = np.stack([pulls, pulls * self.t[:, None] * expit(noise[:, 1])], axis=2).reshape(len(base), -1)
         return np.column_stack([(base * self.margins).sum(axis=1), shifts, both])
@@ -161,15 +173,22 @@ class Margins(NamedTuple):
         gradient = self.weights @ self._scores(parameters)
         return float(value + prior @ parameters / 2), gradient + prior
 
-    def _covariance(self, parameters: Array) -> Array:
-        """Compute the sandwich: a row of own weight w counts as w rows, and sampling errors of a coreset count."""
+    def _inverse_hessian(self, parameters: Array) -> Array:
         steps = _STEP * np.eye(len(parameters))
         hessian = [
             self._likelihood(parameters + step)[1] - self._likelihood(parameters - step)[1] for step in steps
         ]
-        inverse = pinvh(np.array(hessian) / (2 * _STEP))
-        scores = self._scores(parameters) * (self.weights / np.sqrt(self.own_weights))[:, None]
-        return inverse @ (scores.T @ scores) @ inverse
+        return pinvh(np.array(hessian) / (2 * _STEP))
+
+    def _blame(self, parameters: Array) -> tuple[Array, Array]:
+        """Compute the probability of noise of each row, and its derivative."""
+        predictors = self._predictors(parameters)
+        base = predictors[:, 0] if self.loss.classifies else predictors[:, : self.loss.n_classes]
+        slopes = np.column_stack(
+            [self.loss.base.slope(base, self.labels), np.eye(self.loss.n_classes)[self._codes]]
+        )
+        blame = self.loss.pointwise_blame(predictors, self.labels)
+        return blame, (blame * (1 - blame))[:, None] * self._along(parameters, slopes)
 
 
 def _margins(loss: Any, theta: Array, X: Any) -> Array:
@@ -180,7 +199,7 @@ def _margins(loss: Any, theta: Array, X: Any) -> Array:
 
 def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     """Compute the margins of rows under fits without them, a fifth at a time; each class is spread evenly."""
-    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), points.y))
+    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
     folds = np.empty(len(order), np.intp)
     folds[order] = np.arange(len(order)) % _FOLDS
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers

@@ -166,13 +166,16 @@ class Profiler:
 class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
-    Where the loss learns the contamination, they are those of which it explains the label by noise, the most
-    probable first. ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    Where the loss learns the contamination, outliers are rows whose label is noise with a probability above
+    one half, the most probable first; and ``noise`` are sums of weight, and of weight times this probability,
+    over the rows of each class, near the middle and far out: (2, k, 2). ``cache`` is that of
+    ``Loss.values_and_cache``, None for rows out of core.
     """
 
     def __init__(self, loss: Any, theta: Array, z: float) -> None:
         self._loss, self._theta, self._z = loss, theta, z
         self._learned = loss.base is not None
+        self.noise = np.zeros((2, loss.n_classes if self._learned else 0, 2))
         self.rows = [np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)]
         self._rest = ExactSums()  # the losses of all other rows
         self.cache: Array | None = None
@@ -180,7 +183,10 @@ class TrimmedPass:
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         X, y = points.X, points.y
         if self._learned:
-            losses, scores = self._loss.values_and_blame(self._theta, X, y)
+            losses, scores, far = self._loss.values_and_blame(self._theta, X, y)
+            cells = 2 * self._loss.classes_of(y) + far
+            for total, part in zip(self.noise, (points.weights, points.weights * scores), strict=True):
+                total += np.bincount(cells, part, minlength=total.size).reshape(total.shape)
         else:
             losses, self.cache = self._loss.values_and_cache(self._theta, X, y)
             scores = losses
@@ -189,6 +195,7 @@ class TrimmedPass:
 
     def absorb(self, other: TrimmedPass) -> None:
         self._rest.absorb(other._rest)
+        self.noise += other.noise
         self._keep(*other.rows)
 
     def summary(self) -> TrimmedPass:

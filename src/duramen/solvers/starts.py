@@ -413,7 +413,8 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     stopping = Stopping(max_iter=30)
     if init is None:
         if part.loss.base is not None:
-            return min((alternate(part, theta, _REFITS) for theta in base_starts(part)), key=_objective).theta
+            found = (alternate(part, theta, _REFITS) for theta in base_starts(part))
+            return min(found, key=_objective).theta
         if part.loss.has_predictors:
             return search(part, rng, QUICK)[1].theta
         init = part.zero()
