@@ -18,7 +18,7 @@ def rows(n=5000, n_rare=3, seed=0, k=4):
     return 6 * np.eye(k)[y] + rng.normal(size=(n, k)), y
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     n_rare=st.integers(1, 9),
     seed=st.integers(0, 1000),
@@ -41,7 +41,7 @@ def test_a_coreset_holds_every_class_with_its_weight(n_rare, seed, n_outliers, c
     assert dm.solve(core, l2=1.0).theta.shape[0] == 4
 
 
-@pytest.mark.parametrize("n_rare", [1, 3, 9])
+@pytest.mark.parametrize("n_rare", [1, 9])
 @pytest.mark.parametrize("size", [250, "auto", None])
 @pytest.mark.parametrize("n_outliers", ["auto", 0, 20, 0.02])
 @pytest.mark.filterwarnings("ignore:n_outliers=.* set aside")

@@ -383,7 +383,6 @@ class AllRows:
         found.add(self.points)
         return found
 
-
     def objective(self, solution: Solution) -> float:
         """Compute the objective of a solution over all rows."""
         return self.evaluate(solution).trimmed_loss + solution.penalty
