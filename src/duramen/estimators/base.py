@@ -170,11 +170,11 @@ class RobustEstimator(BaseEstimator):
         Notes
         -----
         Data that does not fit in memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
-        more for each further size that ``coreset_size="auto"`` tries (one more
-        if a coreset missed a class, with ``class_weight``, or if ``delta="auto"``; ``n_rounds`` with fewer
-        than 50 rows per parameter; one over a column of a Dask DataFrame, to count rows). Memory
-        holds the coreset, a sample of 20,000 rows, and a few numbers for each outlier; if ``tol`` needs more than half of the rows, the
-        coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
+        more for each further size that ``coreset_size="auto"`` tries (one more if a coreset missed
+        a class, with ``class_weight``, or if ``delta="auto"``; ``n_rounds`` with fewer than 50 rows per
+        parameter; one over a column of a Dask DataFrame, to count rows). Memory holds the coreset, a
+        sample of 20,000 rows, and a few numbers for each outlier; if ``tol`` needs more than half of
+        the rows, the coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
         hold all rows, and are refused.
         """
         self._fit(self._adapt(self._collect(X, y, sample_weight)))
