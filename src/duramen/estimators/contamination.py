@@ -202,6 +202,8 @@ def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
     folds = np.empty(len(order), np.intp)
     folds[order] = np.arange(len(order)) % _FOLDS
+    classes = solution.loss.classes_of(points.y)
+    folds[np.bincount(classes)[classes] == 1] = _FOLDS  # the only row of a class is in every fit
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
     for fold in range(_FOLDS):
         rest, part = points.take(folds != fold), folds == fold
