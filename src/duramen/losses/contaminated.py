@@ -113,13 +113,13 @@ class ContaminatedLoss(LinearLoss):
 
     @property
     def max_slope(self) -> float:  # type: ignore[override]
-        """The largest slope in all predictors together: docs/mathematics.md."""
+        """The largest slope in all predictors together: docs/losses.md."""
         return 2**0.5 if self.classifies else 3.0
 
     @property
     def max_curvature(self) -> float:  # type: ignore[override]
         """The largest second derivative in all of them."""
-        return 1.5 if self.classifies else 4.5
+        return 0.625 if self.classifies else 4.5
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         *classes, p = self.base.parameter_shape(n_columns)
@@ -350,7 +350,8 @@ class ContaminatedLoss(LinearLoss):
 
     def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
         """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
-        return tuple(self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far))
+        values, blame, far = self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far)
+        return values, blame, far
 
     def _is_far(self, m: Array, y: Array) -> Array:
         return m[:, -1] > 0
