@@ -111,6 +111,10 @@ class ContaminatedLoss(LinearLoss):
         for name in ("fit_intercept", "has_classes", "classifies", "n_classes"):
             vars(self)[name] = getattr(self.base, name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # so that a copy is read-only too, and without the rows that it was prepared for
+        return type(self), (self.base, self.frame, self.farthest)
+
     @property
     def max_slope(self) -> float:  # type: ignore[override]
         """The largest slope in all predictors together: docs/losses.md."""
