@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench peers paper docs matrix clean
+.PHONY: help demo test test-all lint format bench peers paper attacks docs matrix clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ peers: $(VENV)/has-bench  ## comparison with other libraries in one run: needs t
 
 paper: $(VENV)/has-plot,progress,frames  ## the paper's tables and figures, into docs/paper: needs the data and half an hour
 	@$(RUN) -m experiments.paper all --out docs/paper
+
+attacks: $(VENV)/has-plot,frames  ## robust classifiers under attack, into docs/attacks.md: needs the data and an hour
+	@$(RUN) -m experiments.attacks
 
 docs: $(VENV)/has-docs  ## the documentation, in site/
 	@$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -b html docs site

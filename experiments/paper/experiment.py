@@ -16,7 +16,7 @@ from duramen.extras import needed
 from duramen.files import replacing
 from experiments.paper.pages import machine
 
-__all__ = ["Experiment", "InTrials", "Plots", "Records", "Results", "Step", "run"]
+__all__ = ["Experiment", "InTrials", "Plots", "Records", "Results", "Step", "run", "save_picture"]
 
 Records = dict[str, Any]
 """What steps found, by their names; JSON's types only."""
@@ -144,7 +144,7 @@ def run(
     _write(folder / f"{experiment.name}.md", page)
     if plots:
         for name, draw in experiment.plots(results).items():
-            _save(folder / name, draw)
+            save_picture(folder / name, draw)
     return results
 
 
@@ -203,7 +203,7 @@ def _pyplot() -> Any:
     return needed("matplotlib.figure", "a picture", "plot")
 
 
-def _save(path: Path, draw: Callable[[Any], None]) -> None:
+def save_picture(path: Path, draw: Callable[[Any], None]) -> None:
     """Draw, and write the picture as SVG with its text as text, and as PNG."""
     matplotlib = needed("matplotlib", "a picture", "plot")
     fixed = {"svg.fonttype": "none", "svg.hashsalt": path.name, "font.size": 10}

@@ -171,12 +171,12 @@ def share(asked: Asked, n_outer: int, n_inner: int) -> tuple[int, int]:
 
 
 def missed(outer: list[Point], inner: list[Point], size: int) -> list[int]:
-    """List the classes that only suspected points have, and of which fewer than 20 are expected."""
+    """List the classes that only suspected points have, and of which fewer than 200 are expected."""
     if size >= len(outer):
         return []
     heavy = weight_of(outer)
     total, known = math.fsum(heavy.values()), {p.kind for p in inner}
-    found = [k for k in heavy if k not in known and size * heavy[k] / total < 20 * (1 - 1e-9)]
+    found = [k for k in heavy if k not in known and size * heavy[k] / total < 200 * (1 - 1e-9)]
     return found if len(found) < min(size // 2, len(heavy)) else []
 
 
@@ -190,7 +190,7 @@ def rungs(outer: list[Point], size: int, apart: list[int]) -> tuple[list[int], l
 
     Some classes are groups of their own, after the others.
     """
-    least = min(20, size // (2 * len(apart) + 2))
+    least = min(200, size // (2 * len(apart) + 2))
     few = [min(least, sum(p.kind == k for p in outer)) for k in sorted(apart)]
     rest, size = [p for p in outer if p.kind not in apart], size - sum(few)
     names = [math.floor(8 * math.log2(p.loss)) if p.loss > 0 else -16000 for p in rest]
@@ -206,7 +206,7 @@ def classes(inner: list[Point], size: int) -> tuple[list[int], list[int]]:
     """Group classes together, after each class of which so few points are expected that it could be missed."""
     heavy = weight_of(inner)
     total, k = math.fsum(heavy.values()), len(heavy)
-    least = min(20, max(size // (2 * k), 1 if size >= k else 0)) if k else 0
+    least = min(200, max(size // (2 * k), 1 if size >= k else 0)) if k else 0
     rare = [one for one in heavy if size * heavy[one] / total < least * (1 - 1e-9) and size < len(inner)]
     few = [min(least, sum(p.kind == one for p in inner)) for one in rare]
     groups = [rare.index(p.kind) if p.kind in rare else len(rare) for p in inner]
@@ -280,7 +280,7 @@ def draw(
         and len(sizes) > 1
         and all(one[0] < len(sizes) - 1 for one in ranked if one[1:] in every[: sizes[-1]])
     ):
-        together, sizes = False, [*sizes[:-1], min(sizes[-1], 20)]
+        together, sizes = False, [*sizes[:-1], min(sizes[-1], max(sizes[:-1]))]
     for group, members in groupby(ranked, key=lambda one: one[0]):
         mine = list(members)
         few, following = mine[: sizes[group]], mine[sizes[group] :]

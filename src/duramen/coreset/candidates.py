@@ -302,7 +302,8 @@ class Summarizer:
         self._plan = plan
         self._view = view = plan.view
         self._size = view.settings.by_size.size + 1  # the next rank gives the probabilities
-        self._quota = OF_A_CLASS + 1 if view.by_class else self._size  # of each stratum
+        few = min(OF_A_CLASS, max(1, (self._size - 1) // 4)) + 1  # if there are two classes, or more
+        self._quota = few if view.by_class else self._size  # of each stratum
         self._limit = np.inf if view.by_class else -np.inf  # of ranks, for all strata together
         # as points arrive, limits only move towards them: a point beyond cannot be kept
         self._weight, self._floor = plan.suspected * (1 + margin), plan.floor

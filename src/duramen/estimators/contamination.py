@@ -1,8 +1,8 @@
 """What a contaminated fit says about the data: shares of noise with error bars, and margins of held-out rows.
 
-Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or where
-those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are learned
-once more, from margins of rows that were held out.
+Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or
+where those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are
+learned once more, from margins of rows that were held out.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STEP = 1e-4  # between gradients, for second derivatives
 
 
 class Contamination(NamedTuple):
-    """Learned shares of noise: of rows whose label no linear model explains, the mean of their probabilities.
+    """Learned shares of noise: the mean of the probabilities that the model does not explain a row's label.
 
     That is not the share of wrong labels. Where a linear model does not fit, its misfits count too, near the
-    middle above all; far out, rows count as noise if they do not follow the model of the others, for whatever
-    reason. Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
+    middle above all; far out, rows count if they do not follow the model of the others, for whatever reason.
+    Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
     shares as parameters of this model; they do not cover its choice.
 
     Attributes
@@ -57,18 +57,18 @@ class Contamination(NamedTuple):
         return self.value
 
     def __repr__(self) -> str:
-        parts = {"": self, "near": self.near, "far": self.far}
-        parts |= {f"of {name!r}": share for name, share in self.by_class.items()}
+        parts = {"": self[:2], "near ": self.near[:2], "far ": self.far[:2]}
+        parts |= {f"of {name!r} ": share[:2] for name, share in self.by_class.items()}
         return "Contamination: " + ", ".join(
-            f"{name} {share.value:.2%} +- {share.std_error:.2%}".lstrip() for name, share in parts.items()
+            f"{name}{value:.2%} +- {error:.2%}" for name, (value, error) in parts.items()
         )
 
 
 class Margins(NamedTuple):
     """Margins of rows under the base of a loss, how far out they lie, and their labels and weights.
 
-    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor of
-    the base if there is an intercept, and the noise (a_j, b_j) of each class.
+    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor
+    of the base if there is an intercept, and the noise (a_j, b_j) of each class.
     """
 
     loss: ContaminatedLoss
@@ -199,7 +199,7 @@ def _margins(loss: Any, theta: Array, X: Any) -> Array:
 
 def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     """Compute the margins of rows under fits without them, a fifth at a time; each class is spread evenly."""
-    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), points.y))
+    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
     folds = np.empty(len(order), np.intp)
     folds[order] = np.arange(len(order)) % _FOLDS
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers

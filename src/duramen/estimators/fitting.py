@@ -166,9 +166,10 @@ class Profiler:
 class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
-    Where the loss learns the contamination, they are those of which it explains the label by noise, the most
-    probable first; and ``noise`` are sums of weight, and of weight times the probability of noise, of the rows of
-    each class near the middle and far out: (2, k, 2). ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    Where the loss learns the contamination, outliers are rows whose label is noise with a probability above
+    one half, the most probable first; and ``noise`` are sums of weight, and of weight times this probability,
+    over the rows of each class, near the middle and far out: (2, k, 2). ``cache`` is that of
+    ``Loss.values_and_cache``, None for rows out of core.
     """
 
     def __init__(self, loss: Any, theta: Array, z: float) -> None:

@@ -82,8 +82,8 @@ class ContaminatedLoss(LinearLoss):
     >>> y[:500] = -1  # a tenth of the rows contradict the others
     >>> plain = dm.solve(dm.points(X, y), dm.LogisticLoss())
     >>> robust = dm.solve(dm.points(X, y), dm.ContaminatedLoss(dm.LogisticLoss()))
-    >>> plain.theta[:2].round(1), robust.theta[:2].round(1)
-    (array([-0. ,  0. ]), array([3.9, 0. ]))
+    >>> [round(float(fit.theta[0])) for fit in (plain, robust)]
+    [0, 4]
     """
 
     units_off = 64.0
@@ -354,7 +354,8 @@ class ContaminatedLoss(LinearLoss):
 
     def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
         """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
-        values, blame, far = self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far)
+        functions = self.pointwise, self.pointwise_blame, self._is_far
+        values, blame, far = self._over_rows(theta, X, y, *functions)
         return values, blame, far
 
     def _is_far(self, m: Array, y: Array) -> Array:

@@ -30,8 +30,8 @@ _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
 _PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
 _MANY = 200  # groups; for more, limits take longer than sorting
-OF_A_CLASS = 20
-"""The number of rows of a class below which, if so few are expected, it is set apart: it might be missed."""
+OF_A_CLASS = 200
+"""The rows of a class, if the size allows: where fewer are expected, it is set apart (docs/sampling.md)."""
 
 
 def uniforms(seed: int, ids: Array) -> Array:
@@ -541,7 +541,7 @@ def _smallest_of_classes(points: Stratified, pooled: Array, sizes: Array) -> tup
         rare = np.flatnonzero(groups < last)
         rows, groups = np.append(rows, rare), np.append(groups, np.full(len(rare), last))
     else:
-        sizes = np.append(sizes[:-1], min(sizes[-1], OF_A_CLASS))
+        sizes = np.append(sizes[:-1], min(sizes[-1], sizes[:-1].max()))
     found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], groups, sizes)
     return entries, found[found < len(entries.rows)], thresholds
 

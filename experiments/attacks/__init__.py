@@ -1,0 +1,1 @@
+"""Attacks on classifiers: what bad training rows do to robust models, and to plain ones."""
