@@ -126,12 +126,17 @@ class Calibration:
         these residuals. Each is measured from the regression without its own point,
         which otherwise would hide a part of it.
         """
+        weighted, fitter, others = self._regression
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = values - fitter @ (weighted.T @ values)
+        return left / others
+
+    @cached_property
+    def _regression(self) -> tuple[Array, Array, Array]:
         weighted = self.design * self.shares[:, None]
         inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))
-        with np.errstate(over="ignore", invalid="ignore"):
-            left = values - self.design @ (inverse @ (weighted.T @ values))
-        own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
-        return left / np.maximum(1 - own, 0.1)
+        fitter = self.design @ inverse
+        return weighted, fitter, np.maximum(1 - np.einsum("ij,ij->i", weighted, fitter), 0.1)
 
 
 class Estimate(NamedTuple):
@@ -315,7 +320,7 @@ class Coreset:
         return Estimate.of(objective, self.error_of(np.minimum(losses, level, dtype=np.float64)))
 
     def error_of(self, values: Array) -> float:
-        """Estimate the standard error of the weighted sum of values of the rows, by the random choice of rows."""
+        """Estimate the standard error, by the random choice of rows, of the weighted sum of their values."""
         values, inner = values.copy(), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])

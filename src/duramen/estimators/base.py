@@ -41,9 +41,9 @@ _PARAMETERS = """n_outliers : float, or "auto" where that is the default
         all rows; by weight, where there are weights. "auto" sets nothing aside, but
         learns how much does not follow the model.
     coreset_size : int, "auto" or None
-        How many weighted rows to fit on. "auto" starts from 1,000, or 50 per
-        parameter if that is more, and grows until the relative standard error of
-        the objective is below ``tol``; ``coreset_size_`` is the result. None fits
+        How many weighted rows to fit on. "auto" starts from 1,000 (4,000 if the
+        contamination is learned), or 50 per parameter if that is more, and grows
+        until the relative standard error of the objective is below ``tol``; ``coreset_size_`` is the result. None fits
         on all rows.
     sampler : str or Sampler
         "auto", "leverage", "sensitivity", "layered", "uniform", or a custom sampler.

@@ -44,6 +44,7 @@ from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
+MIN_LEARNED = 4000  # the same, if the contamination is learned: its shares and the margins trade off
 _SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _HUGE = 1e140  # labels whose squares may overflow
@@ -411,7 +412,8 @@ def fit(data: AllRows) -> FitResult:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     enough_rows = ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1)
-    size = max(MIN_SIZE, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
+    least = MIN_SIZE if settings.loss.base is None else MIN_LEARNED
+    size = max(least, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
@@ -429,7 +431,8 @@ def fit(data: AllRows) -> FitResult:
         for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = rounds[-1].solution.theta
-            core = data.build(len(core), Anchor(theta, anchor.radius))
+            kept = {name: anchor.frozen[name] for name in settings.loss.freezes}
+            core = data.build(len(core), Anchor(theta, anchor.radius).freeze(**kept))
             if not _is_representative(core):
                 break
             rounds.append(FitResult(_solve(settings, core, init=theta), core, len(core), trials))
