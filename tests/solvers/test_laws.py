@@ -171,7 +171,8 @@ def test_the_number_of_threads_does_not_matter(case, monkeypatch):
 def test_the_best_of_several_starts_is_kept(case):
     points = problem(case)
     solution = dm.solve(points, case.loss, Z, n_starts=3, random_state=1)
-    assert len(solution.start_objectives) == 3
+    if case.loss.base is None:  # others choose their starts, and solve from those that do not meet
+        assert len(solution.start_objectives) == 3
     assert solution.objective == pytest.approx(solution.start_objectives.min(), rel=1e-9)
 
 

@@ -76,20 +76,15 @@ class Margins(NamedTuple):
     t: Array
     labels: Array
     weights: Array
-    variances: Array  # of weights, by which sums of independent terms vary
+    core: Coreset | None
 
     @classmethod
     def of(cls, solution: Any, points: WeightedPoints, core: Coreset | None) -> Margins:
-        """Compute the margins of the rows that a solution was fitted to: all, or those of a coreset.
-
-        A row of weight w counts as w rows. If the weights of a coreset are not calibrated, sums vary by its
-        draw, too.
-        """
-        loss, weights = solution.loss, points.weights
+        """Compute the margins of the rows that a solution was fitted to: all, or those of a coreset."""
+        loss = solution.loss
         labels = loss.base.encode_labels(points.y, np.float64)
         margins = _margins(loss, solution.theta, points.X)
-        variances = weights if core is None or core.calibrated else weights**2 / core.own_weights
-        return cls(loss, margins, loss.far(points.X), labels, weights, variances)
+        return cls(loss, margins, loss.far(points.X), labels, points.weights, core)
 
     def unchanged(self, theta: Array, n_columns: int) -> Array:
         """Return the parameters that leave those of a solution as they are."""
@@ -119,6 +114,7 @@ class Margins(NamedTuple):
     def contamination(self, parameters: Array, sums: Array, classes: list[Any]) -> Contamination:
         """Estimate shares of noise, with standard errors from a sandwich, for given directions of margins.
 
+        A row of weight w counts as w rows, and the random choice of a coreset counts too.
         ``sums`` are those of all rows, as :class:`TrimmedPass` has them.
         """
         far, k = (self.t > 0).astype(np.intp), self.loss.n_classes
@@ -134,8 +130,9 @@ class Margins(NamedTuple):
                 return Estimate.of(0.0, 0.0)
             share = noisy / weight
             moved = mine * (blame - share) - toward @ ((self.weights * mine) @ change)
-            error = np.sqrt(self.variances @ moved**2) / (self.weights @ mine)
-            return Estimate.of(float(share), float(error))
+            chosen = 0.0 if self.core is None else self.core.error_of(moved)
+            error = np.hypot(np.sqrt(self.weights @ moved**2), chosen)
+            return Estimate.of(float(share), float(error / (self.weights @ mine)))
 
         near, far_out = (estimate(distance=slice(one, one + 1)) for one in (0, 1))
         parts = {name: estimate(slice(one, one + 1)) for one, name in enumerate(classes)}
@@ -202,6 +199,8 @@ def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
     folds = np.empty(len(order), np.intp)
     folds[order] = np.arange(len(order)) % _FOLDS
+    classes = solution.loss.classes_of(points.y)
+    folds[np.bincount(classes)[classes] == 1] = _FOLDS  # the only row of a class is in every fit
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
     for fold in range(_FOLDS):
         rest, part = points.take(folds != fold), folds == fold

@@ -383,6 +383,10 @@ class AllRows:
         found.add(self.points)
         return found
 
+    def objective(self, solution: Solution) -> float:
+        """Compute the objective of a solution over all rows."""
+        return self.evaluate(solution).trimmed_loss + solution.penalty
+
 
 class Trial(NamedTuple):
     """A size that was tried, and the relative standard error of the objective with it."""
@@ -406,10 +410,8 @@ def fit(data: AllRows) -> FitResult:
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
-    if is_auto(settings.coreset_size):
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1))
-    else:
-        size = settings.coreset_size
+    enough_rows = ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1)
+    size = max(MIN_SIZE, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
@@ -423,14 +425,17 @@ def fit(data: AllRows) -> FitResult:
                 )
             size = 4 * size
             continue
-        found = FitResult(_solve(settings, core), core, size, trials)
+        rounds = [FitResult(_solve(settings, core), core, size, trials)]
         for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
-            theta = found.solution.theta
+            theta = rounds[-1].solution.theta
             core = data.build(len(core), Anchor(theta, anchor.radius))
             if not _is_representative(core):
                 break
-            found = FitResult(_solve(settings, core, init=theta), core, len(core), trials)
+            rounds.append(FitResult(_solve(settings, core, init=theta), core, len(core), trials))
+        found = rounds[-1]
+        if len(rounds) > 1 and len(core) < enough_rows:  # a later round may be worse: docs/estimators.md
+            found = min(rounds, key=lambda one: data.objective(one.solution))
         if _is_accurate(data, found):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2

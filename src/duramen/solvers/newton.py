@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dposv, dpotrf
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -236,13 +236,18 @@ class MixtureFit(NewtonFit):
                 return slope, hessian, np.abs(pull).sum()
 
         slope, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        hessian += np.diag(self.ridge.ravel())
-        least = 1e-8 * self.problem.kept_weight / self.units**2
-        units = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), least))
-        sizes, directions = linalg.eigh(hessian * units * units[:, None])
-        hessian = (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
-        hessian -= np.diag(self.ridge.ravel())
-        return slope, hessian, pulls
+        ridge, least = np.diag(self.ridge.ravel()), _SOLID * self.problem.kept_weight / self.units**2
+        return slope, _positive(hessian + ridge, least) - ridge, pulls
+
+
+def _positive(hessian: Array, least: Array) -> Array:
+    """Replace eigenvalues by their sizes, so that Newton steps leave saddles behind (Dauphin et al. 2014)."""
+    units = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), least))
+    scaled = hessian * units * units[:, None]
+    if not dpotrf(scaled)[1] or not np.isfinite(scaled).all():
+        return hessian
+    sizes, directions = linalg.eigh(scaled)
+    return (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
 
 
 def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:

@@ -39,6 +39,7 @@ _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one 
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
 _TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
+_RACE, _BEHIND, _SAME = Stopping(max_iter=12), 1.03, 1.0001  # starts of a mixture: what is left of them
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
 _objective = attrgetter("objective")
@@ -169,11 +170,22 @@ def _shrink(part: Problem) -> Problem:
     return replace(part, ridge=part.ridge + ridge)
 
 
-def base_starts(problem: Problem) -> Iterator[Array]:
-    """Fit the base of a loss to all points, to those near the middle, and to those that fit best.
+def base_starts(problem: Problem) -> list[Array]:
+    """Find starts for a loss that extends another, the best first.
 
-    Yield each fit as a start: which basin of the likelihood the parameters end in depends on it.
+    They are fits of that one to all points, to those near the middle, and to those that fit best: which basin
+    of the likelihood the parameters end in depends on it. After a few iterations from each, those that are
+    far behind, or have met, are left out.
     """
+    runs = sorted((alternate(problem, theta, _RACE) for theta in _base_fits(problem)), key=_objective)
+    kept = runs[:1]
+    for run in runs[1:]:
+        if _SAME * kept[-1].objective < run.objective < _BEHIND * runs[0].objective:
+            kept.append(run)
+    return [run.theta for run in kept]
+
+
+def _base_fits(problem: Problem) -> Iterator[Array]:
     loss: Any = problem.loss
     points, d = problem.points, problem.points.n_columns
     ridge = loss.split(problem.ridge, d)[0]
@@ -413,8 +425,7 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     stopping = Stopping(max_iter=30)
     if init is None:
         if part.loss.base is not None:
-            found = (alternate(part, theta, _REFITS) for theta in base_starts(part))
-            return min(found, key=_objective).theta
+            return base_starts(part)[0]
         if part.loss.has_predictors:
             return search(part, rng, QUICK)[1].theta
         init = part.zero()
