@@ -11,7 +11,8 @@ from tests.store.life import ALL, TREE, Pair, assert_alike, assert_same_anchors,
 from tests.store.support import LeftError, sample
 from tests.support import SAMPLERS, Heaviest, Striped, assert_same_coreset, quietly
 
-RANKED = [(name, "auto", {}) for name in ALL]
+# the matrix product behind the leverage of a row rounds otherwise in one of the lives of three classes
+RANKED = [(name, "layered" if name == "contaminated softmax" else "auto", {}) for name in ALL]
 BY_SAMPLER = [
     pytest.param(name, one, {}, marks=pytest.mark.slow)
     for name in ("logistic", "k-means")
