@@ -33,10 +33,7 @@ class Problem:
 
     @property
     def n_columns(self) -> int:
-        shape = np.shape(self.theta)
-        if self.label is None:
-            return shape[1]
-        return shape[-1] - 1
+        return np.shape(self.theta)[-1] - self.loss.parameter_shape(0)[-1]
 
     def anchor(self, radius=0.01):
         return dm.Anchor(np.array(self.theta, dtype=float), radius)
@@ -67,6 +64,13 @@ PROBLEMS = {
         Problem("k-means", dm.KMeansLoss(3), ((0.0, 0.0), (2.0, 2.0), (-2.0, 1.0))),
         Problem("k-median", dm.KMedianLoss(3), ((0.0, 0.0), (2.0, 2.0), (-2.0, 1.0))),
         Problem("softmax", dm.SoftmaxLoss(3), ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)), "class"),
+        Problem("contaminated", dm.ContaminatedLoss(), (1.0, 0.0, 0.5, 2.0, 0.0, 2.0, 0.0), "sign"),
+        Problem(
+            "contaminated softmax",
+            dm.ContaminatedLoss(dm.SoftmaxLoss(3)),
+            ((1.0, 0.0, 0.0, 2.0, 0.0), (0.0, 1.0, 0.0, 2.0, 0.0), (0.0, 0.0, 0.0, 2.0, 0.0)),
+            "class",
+        ),
         Problem("bregman", dm.BregmanLoss(2, "kl"), ((1.0, 1.0), (3.0, 0.5)), positive=True),
     )
 }
@@ -197,7 +201,7 @@ def any_problem(draw):
     assume(total)
     order = np.random.default_rng(draw(st.integers(0, 99))).permutation(n)
     if draw(st.booleans()):  # the worst there is for the edge: it moves with every point
-        order = np.argsort(problem.loss.values(problem.anchor().theta, points.X, points.y))
+        order = np.argsort(problem.loss.measure(points).values(problem.anchor().theta, points.X, points.y))
     z = draw(st.sampled_from([0, 0.02, 0.3, 0.9, min(points.weights.max() / total, 0.5)]))
     chosen = {
         "loss": problem.loss,

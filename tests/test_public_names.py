@@ -8,7 +8,7 @@ import duramen as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Anchor", "AnchorReport", "AnchoredPoints", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
+        "Anchor", "AnchorReport", "AnchoredPoints", "Ball", "BregmanLoss", "Certificate", "ContaminatedLoss", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
         "MissingPropertyError", "PoissonLoss", "QuantileLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
         "RobustLinearRegression", "RobustLogisticRegression", "RowError", "Sampler", "SensitivitySampler",

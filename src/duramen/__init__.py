@@ -74,6 +74,7 @@ __all__ = [
     "Ball",
     "BregmanLoss",
     "Certificate",
+    "ContaminatedLoss",
     "Coreset",
     "CustomDivergence",
     "DamagedStoreError",

@@ -263,8 +263,10 @@ class Fit(ABC):
         """Find parameters that are no worse on the weights kept here, or return those here."""
 
 
-def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
-    """Build a problem, and check all that can be checked before solving it."""
+def problem_of(
+    points: Any, loss: Any, n_outliers: float, l2: Any = 0.0, *, is_sample: bool = False
+) -> Problem:
+    """Build a problem, and check all that can be checked before solving it; a sample may lack a class."""
     check_points(points, loss)
     check_nonnegative("l2", l2)
     if l2 > 0 and not loss.has_predictors:
@@ -272,7 +274,8 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     if not points.total_weight > 0:
         raise ValueError("there are no points, or all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
-    loss.check_solvable(points.X, points.y, points.weights, z)
+    if not (is_sample and loss.has_classes):
+        loss.check_solvable(points.X, points.y, points.weights, z)
     loss = loss if loss.measured else loss.measure(points)
     ridge = loss.ridge(l2, points.n_columns) if l2 or loss.base is not None else 0.0
     return Problem(points, loss, z, ridge)

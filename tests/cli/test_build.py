@@ -110,9 +110,12 @@ def test_npz(run, tmp_path):
 
 
 EVERY_LOSS = {
-    "logistic --label two --no-intercept": dm.LogisticLoss(fit_intercept=False),
+    "logistic --label two --no-intercept": dm.ContaminatedLoss(dm.LogisticLoss(fit_intercept=False)),
+    "logistic --label two --outliers auto": dm.ContaminatedLoss(),
+    "logistic --label two --outliers 0": dm.LogisticLoss(),
     "hinge --label two": dm.SmoothHingeLoss(),
-    "softmax --label three": dm.SoftmaxLoss(3),
+    "softmax --label three": dm.ContaminatedLoss(dm.SoftmaxLoss(3)),
+    "softmax --label three --outliers 2%": dm.SoftmaxLoss(3),
     "squared --label value": dm.SquaredLoss(),
     "huber --label value --huber-delta 2": dm.HuberLoss(delta=2.0),
     "quantile --label value --quantile 0.9": dm.QuantileLoss(0.9),

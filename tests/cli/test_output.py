@@ -11,7 +11,7 @@ import pytest
 
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
-from duramen.cli.options import PARSERS, names, outliers
+from duramen.cli.options import PARSERS, names, outliers, outliers_or_auto
 from duramen.cli.output import _HINTS, Output, bar, describe_error, plain, words
 from duramen.errors import HINTS, RowError
 from duramen.files import naming
@@ -88,6 +88,7 @@ def test_the_traceback_can_be_seen(run, monkeypatch):
         ("build a -o b --loss logistic --outliers some", "'some' cannot be set aside; pass a fraction"),
         ("build a -o b --loss logistic --outliers 100%", "'100%' cannot be set aside"),
         ("build a -o b --loss logistic --outliers=-3", "'-3' cannot be set aside"),
+        ("store set-outliers s.duramen auto", "'auto' cannot be set aside"),
         ("build a -o b --loss logistic --size 0", "'0' must be a whole number, 1 or more"),
         ("fit a --json --quiet", "not allowed with argument"),
         ("store", "required: COMMAND"),
@@ -194,6 +195,7 @@ def test_nothing_is_written_to_a_closed_standard_output(monkeypatch):
 def test_names_and_outliers_are_read():
     assert names('age,"income, net",colour') == ["age", "income, net", "colour"]
     assert [outliers(text) for text in ("2%", "0.02", "400")] == [0.02, 0.02, 400.0]
+    assert [outliers_or_auto(text) for text in ("2%", "auto", "0")] == [0.02, None, 0.0]
 
 
 def test_fields_for_machines_and_for_people():

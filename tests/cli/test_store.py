@@ -91,6 +91,27 @@ def test_fit_of_a_store_is_that_of_its_coreset(store, run, tmp_path):
     assert all(one["id"].startswith("r") for one in of_store["set_aside"])
 
 
+def test_a_store_learns_what_is_noise_unless_it_is_told(files, run, tmp_path):
+    path, rows = tmp_path / "auto.duramen", files / "rows.parquet"
+    made = run("store", "init", path, *LEARN, "--size", "400", "--json").json
+    assert made["loss"] == "ContaminatedLoss(base=LogisticLoss(fit_intercept=True))"
+    assert run("store", "insert", path, rows).code == 0
+    with open_store(path, read_only=True) as store:
+        assert not store.loss.measured  # its anchor is
+        assert "distance" in store.anchor.frozen
+        core = store.coreset()
+    assert run("store", "coreset", path, "-o", tmp_path / "c.parquet").code == 0
+    saved = dm.load_coreset(tmp_path / "c.parquet")
+    np.testing.assert_array_equal(saved.loss.frame, core.loss.frame)
+    fitted = run("fit", path, "-o", tmp_path / "m.json", "--json").json
+    assert 0 < fitted["noise_share"] < 0.2
+    assert run("predict", tmp_path / "m.json", rows, "-o", tmp_path / "p.csv").code == 0
+    assert run("store", "delete", path, "r8", "r9").code == 0
+    assert run("store", "reanchor", path).code == 0
+    assert run("store", "check", path).code == 0
+    assert run("report", path, "-o", tmp_path / "r.html").code == 0
+
+
 def test_output_for_people(store, run):
     stats = run("store", "stats", store).out
     assert "total weight      3,000" in stats
@@ -126,7 +147,7 @@ def test_columns_learned_when_it_is_made(files, run, refuse, tmp_path):
     one_class = numbers().filter(pa.array(np.array(numbers()["three"]) == 2))
     assert run("store", "insert", path, write(one_class, tmp_path / "two.parquet")).code == 0
     with open_store(path, read_only=True) as store:
-        assert store.loss == dm.SoftmaxLoss(3)
+        assert store.loss == dm.ContaminatedLoss(dm.SoftmaxLoss(3))
         assert set(store.points().y) == {1.0}  # classes 1, 2 and 3 are 0, 1 and 2 inside
 
 

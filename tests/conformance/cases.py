@@ -37,6 +37,14 @@ class Case:
     columns: int = D
     spread: float = 1.0
 
+    def __post_init__(self):
+        if self.loss.freezes:  # measured on rows of which some are far out
+            rng = np.random.default_rng(99)
+            X = rng.standard_t(2, size=(200, self.columns)) / self.columns**0.5
+            X[:, 1:] += X[:, :1]
+            loss = self.loss.unmeasured().measure(dm.points(X))
+            vars(self).update(loss=loss, naive=partial(self.naive, frame=loss.frame))
+
     def data(self, seed: int = 0, n: int = N):
         rng = np.random.default_rng(seed)
         X = rng.normal(scale=self.spread, size=(n, self.columns))
@@ -81,6 +89,19 @@ def hinge(theta, x, y):
 def softmax(theta, x, y, intercept=True):
     m = [predictor(one, x, intercept) for one in theta]
     return math.log(math.fsum(math.exp(one - max(m)) for one in m)) + max(m) - m[y]
+
+
+def contaminated(base, labels, theta, x, y, frame):
+    """Mix the probability of the label with shares of noise that grow with the distance."""
+    p = len(x) + 1
+    noise = theta[:, p:].tolist() if theta.ndim > 1 else theta[p:].reshape(-1, 2).tolist()
+    images = [math.fsum([*(x * column[:-1]).tolist(), column[-1]]) for column in frame.T]
+    t = math.log(max(math.fsum(image**2 for image in images), 1.0))
+    t = min(math.floor(t * 1024) / 1024, 64.0)
+    odds = [0.01 * math.exp(a + math.log1p(math.exp(b)) * t) for a, b in noise]
+    shares = [one / (math.fsum(odds) + 1) for one in odds]
+    model = math.exp(-base(theta[..., :p], x, y))
+    return -math.log(shares[labels.index(y)] + model / (math.fsum(odds) + 1))
 
 
 def squared(theta, x, y):
@@ -133,6 +154,13 @@ CASES = [
     Case("smooth hinge", dm.SmoothHingeLoss(), hinge, "sign"),
     Case("softmax", dm.SoftmaxLoss(3), softmax, "class"),
     Case("softmax, no intercept", dm.SoftmaxLoss(3, **FLAT), partial(softmax, intercept=False), "class"),
+    Case("contaminated", dm.ContaminatedLoss(), partial(contaminated, logistic, [-1, 1]), "sign"),
+    Case(
+        "contaminated softmax",
+        dm.ContaminatedLoss(dm.SoftmaxLoss(3)),
+        partial(contaminated, softmax, [0, 1, 2]),
+        "class",
+    ),
     Case("squared", dm.SquaredLoss(), squared, "real"),
     Case("huber", dm.HuberLoss(0.7), huber, "real"),
     Case("quantile", dm.QuantileLoss(0.8), pinball, "real"),

@@ -193,3 +193,9 @@ def test_without_a_package_it_says_what_to_install(call, needs, extra, tmp_path,
     with pytest.raises(ImportError, match=rf"{needs}; pip install 'duramen\[{extra}\]'"):
         call(core)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_coreset_of_all_points_says_so():
+    X = np.arange(12.0).reshape(6, 2)
+    core = dm.robust_coreset(X, loss=dm.KMeansLoss(1), size=6, n_outliers=1, random_state=0)
+    assert repr(core).startswith("Coreset: all 6 points x 2 columns, none left out, 2 of the rows for 2 ")

@@ -189,6 +189,19 @@ def test_what_does_not_go_together_is_refused():
         merge(*(summarize(one, plan(**asked())) for one in (points, single)))
 
 
+def test_summaries_by_different_distances_are_refused():
+    points = data("contaminated", n=300)
+    step = second(points, **asked("contaminated"))
+    frozen = step.view.anchor.frozen
+    for other in ({"distance": 2 * frozen["distance"]}, {"farthest": frozen["farthest"] / 2}):
+        anchor = step.view.anchor.freeze(**other)
+        found = summarize(points, second(points, **asked("contaminated") | {"anchor": anchor}))
+        with pytest.raises(ValueError, match="different plans"):
+            merge(summarize(points, step), found)
+        with pytest.raises(ValueError, match="different plans"):
+            Summary.from_bytes(found.to_bytes(), step)
+
+
 def test_damaged_and_newer_bytes_are_refused():
     step = plan(**asked())
     found = summarize(data(n=100), step).to_bytes()

@@ -1,7 +1,9 @@
 """Save then load is identity: every bit, every field, and what can be made from it."""
 
+import contextlib
 import dataclasses
 import json
+import math
 import stat
 from functools import partial
 from pathlib import Path
@@ -16,9 +18,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset import save
 from tests.conformance.cases import CASES, COSH
 from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
-from tests.support import assert_identical_coreset
+from tests.support import assert_identical_array, assert_identical_coreset
 
 FIXTURE = Path(__file__).parent / "data" / "format-1.parquet"
 LABELS = {
@@ -28,6 +31,7 @@ LABELS = {
     "real": ["float16", "float32", "float64", ">f8"],
     None: [None],
 }
+CONTAMINATED = next(case for case in CASES if case.name == "contaminated")
 STORED = [case for case in CASES if case.loss != dm.BregmanLoss(3, COSH)]
 names = st.one_of(st.sampled_from(["duramen:weight", "duramen:y", "x0", "x1", "", "a.b", "id"]), st.text())
 
@@ -156,6 +160,148 @@ def test_a_loss_that_is_not_built_in_must_be_passed(make, loss, name, tmp_path):
     again = round_trip(core, tmp_path, loss=loss)
     assert again.loss is loss
     assert_identical_coreset(core, again)
+
+
+class Mine(dm.LogisticLoss):
+    """A base that no file can hold."""
+
+
+def contaminated_core(loss=None, **given):
+    X, y = CONTAMINATED.data(n=200)
+    loss = dm.ContaminatedLoss() if loss is None else loss
+    return dm.robust_coreset(X, y, loss=loss, size=40, random_state=0, **given)
+
+
+def test_a_contaminated_loss_comes_back_with_its_distance(tmp_path):
+    """From its anchor, which has it already, or where there is none, from the file's loss."""
+    core, path = contaminated_core(), tmp_path / "core.parquet"
+    no_anchor = dataclasses.replace(core, anchor=None, calibrated=False)
+    for one in (
+        core,
+        no_anchor,
+        contaminated_core(dm.ContaminatedLoss(dm.LogisticLoss(fit_intercept=False))),
+    ):
+        again = round_trip(one, tmp_path)
+        assert_identical_coreset(one, again)
+        assert again.loss.base == one.loss.base
+        assert_identical_array(one.loss.frame, again.loss.frame)
+        assert one.loss.farthest == again.loss.farthest
+    core.save(path)
+    saved = json.loads(pq.read_metadata(path).metadata[b"duramen"])
+    base = {"class": "LogisticLoss", "fields": {"fit_intercept": True}}
+    assert saved["loss"]["fields"] == {"base": base, "frame": None, "farthest": 64.0}
+    assert set(saved["anchor"]["frozen"]) >= {"distance", "farthest"}
+    assert_identical_coreset(core, round_trip(core, tmp_path, loss=dm.ContaminatedLoss()))
+    with pytest.raises(ValueError, match=r"was made for ContaminatedLoss.*, not for loss=LogisticLoss"):
+        dm.load_coreset(path, loss=dm.LogisticLoss())
+    again = dm.robust_coreset(
+        *CONTAMINATED.data(n=200),
+        loss=dm.load_coreset(path).loss,
+        size=40,
+        anchor=core.anchor,
+        random_state=0,
+    )
+    assert_identical_coreset(core, again)
+
+
+def test_a_contaminated_loss_of_a_custom_base_must_be_passed(tmp_path):
+    core = contaminated_core(dm.ContaminatedLoss(Mine()))
+    with pytest.raises(
+        ValueError, match=r"was made with a custom loss, ContaminatedLoss\(base=Mine.* pass it"
+    ):
+        round_trip(core, tmp_path)
+    assert_identical_coreset(core, round_trip(core, tmp_path, loss=dm.ContaminatedLoss(Mine())))
+
+
+def deep(levels):
+    state = {"class": "LogisticLoss", "fields": {"fit_intercept": True}}
+    for _ in range(levels):
+        state = {"class": "ContaminatedLoss", "fields": {"base": state}}
+    return state
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"base": {"class": "KMeansLoss", "fields": {"k": 2}}},
+        {"base": {"class": "NoSuchLoss", "fields": {}}},
+        {"base": {"class": "LinearLoss", "fields": {}}},
+        {"base": {"class": None, "repr": "Mine()"}},
+        {"base": {"class": "LogisticLoss"}},
+        {"base": {"class": ["LogisticLoss"], "fields": {}}},
+        {"base": deep(1)},
+        {"base": deep(400)},
+        {"base": None},
+        {"base": "LogisticLoss"},
+        {"base": 3, "frame": {"class": "LogisticLoss", "fields": {}}},
+        {"frame": {"shape": [4, 3], "values": [1.0]}},
+        {"frame": {"shape": [10**12, 10**12], "values": [1.0]}},
+        {"frame": {"shape": [2, 3], "values": [1.0] * 5 + [math.nan]}},
+        {"frame": {"shape": [2, 3], "values": [1.0] * 5 + [math.inf]}},
+        {"frame": {"shape": [6], "values": [1.0] * 6}},
+        {"frame": {"shape": [1, 6], "values": [1.0] * 6}},
+        {"frame": {"shape": [2, 3], "values": [1.0] * 6}},  # of one column
+        {"frame": {"shape": "far", "values": [1.0] * 6}},
+        {"frame": {"shape": [2, 3]}},
+        {"frame": {}},
+        {"frame": [1.0]},
+        {"frame": "far"},
+        {"frame": None},
+        {"farthest": "far"},
+        {"farthest": -1.0},
+        {"farthest": math.nan},
+        {"farthest": 65},
+        {"fit_intercept": False},
+        {"more": 1},
+    ],
+    ids=lambda fields: str(fields)[:60],
+)
+def test_a_contaminated_loss_that_is_wrong(fields, tmp_path):
+    """Also where its checksum is right: someone meant it."""
+    path = tmp_path / "core.parquet"
+    dataclasses.replace(contaminated_core(), anchor=None, calibrated=False).save(path)
+    forge(path, lambda state: state["loss"]["fields"].update(fields))
+    refused(path, "is damaged: |was made with a custom loss|does not fit")
+
+
+@pytest.mark.parametrize(
+    "frozen",
+    [
+        {"distance": {"shape": [6], "values": [1.0] * 6}},
+        {"distance": {"shape": [3, 2], "values": [1.0] * 6}},  # of two columns
+        {"distance": {"shape": [2, 3], "values": [math.nan] * 6}},
+        {"distance": None},
+        {"farthest": {"shape": [2], "values": [1.0, 2.0]}},
+        {"farthest": {"shape": [1], "values": [-1.0]}},
+        {"farthest": None, "distance": None},
+    ],
+    ids=str,
+)
+def test_an_anchor_whose_distance_is_wrong(frozen, tmp_path):
+    path = tmp_path / "core.parquet"
+    contaminated_core().save(path)
+    kept = {name for name, state in frozen.items() if state is None}
+
+    def change(state):
+        found = {**state["anchor"]["frozen"], **frozen}
+        state["anchor"]["frozen"] = {name: one for name, one in found.items() if name not in kept}
+
+    forge(path, change)
+    refused(path, "is damaged: |does not fit: the robust distance was measured on 2 columns; X has 3")
+
+
+def forge(path, change):
+    """Change the state of a file, and make its checksum right again."""
+    table = pq.read_table(path)
+    state = json.loads(table.schema.metadata[b"duramen"])
+    before = json.dumps(state, sort_keys=True)
+    change(state)
+    assert json.dumps(state, sort_keys=True) != before
+    core = dm.load_coreset(path)
+    beside = {name: getattr(core, field) for name, field in save._COLUMNS.items() if name in state["types"]}
+    with contextlib.suppress(ValueError):  # for NaN, no checksum is right
+        state["crc32"] = save._checksum(state, core.X, beside)
+    pq.write_table(table.replace_schema_metadata({b"duramen": json.dumps(state).encode()}), path)
 
 
 def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):

@@ -246,7 +246,7 @@ def looking(name, sampler, anchor, z, floor=None, **more):
     step = quietly(finish, quietly(summarize, points, plan(anchor=anchor, n_outliers=z, **asked)))
     if floor is None:
         return asked, step
-    losses = asked["loss"].values(step.view.anchor.theta, points.X, points.y)
+    losses = step.view.loss.values(step.view.anchor.theta, points.X, points.y)
     return asked, replace(step, floor=float(np.quantile(losses, floor)))
 
 

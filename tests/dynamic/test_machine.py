@@ -172,7 +172,8 @@ class Changing(RuleBasedStateMachine):
         if self.dyn.anchor is None or not self.model.total:
             return
         points = self.dyn.points()
-        losses = self.problem.loss.values(self.dyn.anchor.theta, points.X, points.y)
+        loss = self.problem.loss.bind(self.dyn.anchor.frozen)
+        losses = loss.values(self.dyn.anchor.theta, points.X, points.y)
         z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * points.total_weight
         suspects = self.settings.get("suspects", 1.5)
         expected = suspected_by_sorting(losses, points.ids, points.weights, z, suspects)

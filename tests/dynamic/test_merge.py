@@ -109,6 +109,13 @@ def unfit():
         "one with seed .* and one with seed .* cannot be merged.*the same random_state",
     )
     yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
+    told = [dm.DynamicCoreset(dm.ContaminatedLoss(), 40, random_state=0) for _ in range(2)]
+    told[0].insert(X[:HALF], Y[:HALF])
+    far = told[0].anchor.freeze(distance=2 * told[0].anchor.frozen["distance"])  # all else is the same
+    told[1].insert(X[HALF:], Y[HALF:], ids=np.arange(HALF, LATE))
+    told[1].reanchor(far)
+    yield "distance", *told, r"anchors differ; other.reanchor\(this.anchor\)"
+    yield "base", told[0], dm.DynamicCoreset(dm.LogisticLoss(), 40, random_state=0), "cannot be merged"
     yield "ids", part(0, 20), part(19, 30), "id 19 of row 0 is here already"
     yield (
         "late ids",
@@ -128,7 +135,10 @@ def unfit():
     yield "columns", *named, "columns 'x', 'y', 'z'; the rows here have 'a', 'b', 'c'"
 
 
-REFUSED = ["itself", "loss", "intercept", "seed", "anchor", "ids", "late ids", "width", "labels", "columns"]
+REFUSED = [
+    *("itself", "loss", "intercept", "seed", "anchor", "distance", "base"),
+    *("ids", "late ids", "width", "labels", "columns"),
+]
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)), ids=REFUSED)

@@ -37,15 +37,15 @@ def test_a_hundred_thousand_operations(name, share, monkeypatch):
 
 def fresh_totals(dyn):
     """Sum what is known of the points that are not suspected, from the definitions; and the absolute values."""
-    points, theta = dyn.points(), dyn.anchor.theta
-    losses = dyn.loss.values(theta, points.X, points.y)
+    points, theta, loss = dyn.points(), dyn.anchor.theta, dyn.loss.bind(dyn.anchor.frozen)
+    losses = loss.values(theta, points.X, points.y)
     outer = dyn._state.slots.ids[view_of(dyn).suspects().rows]
     rows = np.flatnonzero(~np.isin(points.ids, outer) & (points.weights > 0))
     columns = [losses[:, None]]
     if hasattr(dyn.loss, "k"):
         nearest = dyn.loss.nearest(theta, points.X)
         columns.append((nearest[:, None] == np.arange(dyn.loss.k)).astype(float))
-    columns.append(dyn.loss.gradients(theta, points.X, points.y).reshape(len(points), -1))
+    columns.append(loss.gradients(theta, points.X, points.y).reshape(len(points), -1))
     terms = np.hstack(columns)[rows] * points.weights[rows, None]
     sums = [math.fsum(column) for column in terms.T]
     return np.array(sums), np.abs(terms).sum(axis=0)

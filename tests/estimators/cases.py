@@ -44,7 +44,7 @@ class Case:
             X = np.abs(X) + 0.1
         if self.label == "sign":
             y[planted] = np.where(X[planted, 0] > 0, 0, 1)
-        elif self.label == "class":
+        elif self.label in ("class", "clear class"):
             y[planted] = np.where(X[planted, 0] > 0, 0, 2)
         elif self.label is not None:
             y[planted] = 0
@@ -56,6 +56,7 @@ class Case:
             None: None,
             "sign": (m + rng.logistic(size=n) > 0).astype(int),
             "class": np.digitize(m + rng.logistic(size=n), [-1, 1]),
+            "clear class": np.digitize(4 * m + rng.logistic(size=n), [-3, 3]),
             "real": m + 0.3 * rng.normal(size=n),
             "count": rng.poisson(np.exp(m / 2)).astype(float),
         }[self.label]
@@ -86,7 +87,7 @@ LEARNED = [  # whose default is to learn the contamination
         "mixture of 3",
         dm.RobustLogisticRegression,
         dm.ContaminatedLoss(dm.SoftmaxLoss(3)),
-        "class",
+        "clear class",
         l2=1.0,
         share=0.0,
     ),

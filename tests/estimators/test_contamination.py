@@ -52,12 +52,13 @@ def test_it_says_how_much_is_noise_near_and_far_and_in_each_class():
     assert found.by_class["no"].value > 5 * found.by_class["yes"].value
     assert list(found.by_class) == ["no", "yes"]
     assert float(found) == found.value
-    assert "near" in repr(found) and "of 'no'" in repr(found)
+    assert all(name in repr(found) for name in ("near", "far", "of 'no'"))
     probability = model.outlier_probability(X, y)
-    assert (probability[far] > 0.9).all() and (probability[~far] > 0.5).mean() < 0.01
+    assert (probability[far] > 0.9).all()
+    assert (probability[~far] > 0.5).mean() < 0.01
     np.testing.assert_array_equal(np.sort(model.outliers_), np.flatnonzero(probability > 0.5))
     assert (np.diff(probability[model.outliers_]) <= 0).all()
-    assert model.threshold_ == np.inf and model.slope_ == 1.0
+    assert (model.threshold_, model.slope_) == (np.inf, 1.0)
 
 
 def test_outlier_probability_is_bayes_rule():
@@ -81,30 +82,28 @@ def test_nothing_is_known_of_the_outliers_and_the_model_is_good():
     plain = LogisticRegression().fit(X, y)
     oracle = LogisticRegression().fit(X[~far], y[~far])
     model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
-    ours, theirs, best = (
-        log_loss(y_test, one.predict_proba(X_test)) for one in (model, plain, oracle)
-    )
-    assert theirs > 1.5 * best and ours < 1.02 * best
+    ours, theirs, best = (log_loss(y_test, one.predict_proba(X_test)) for one in (model, plain, oracle))
+    assert theirs > 1.5 * best
+    assert ours < 1.02 * best
     assert model.score(X_test, y_test) > 0.99 * oracle.score(X_test, y_test)
 
 
 def test_margins_are_mended_where_rows_are_few_for_their_parameters():
     losses = []
-    for seed in range(5):
-        X, y, _ = flipped(5300, d=40, share=0.05, seed=seed)
-        model = dm.RobustLogisticRegression(C=100.0, random_state=seed).fit(X[:300], y[:300])
-        plain = LogisticRegression(C=100.0, max_iter=1000).fit(X[:300], y[:300])
+    for seed in range(3):
+        X, y, _ = flipped(5400, d=100, share=0.05, seed=seed)
+        model, plain = (
+            make().fit(X[:400], y[:400]) for make in (dm.RobustLogisticRegression, LogisticRegression)
+        )
         assert 0 < model.slope_ < 0.9
-        losses.append([log_loss(y[300:], one.predict_proba(X[300:])) for one in (model, plain)])
-        again = dm.RobustLogisticRegression(C=100.0, random_state=seed).fit(X[299::-1], y[299::-1])
-        assert again.slope_ < 0.9
+        losses.append([log_loss(y[400:], one.predict_proba(X[400:])) for one in (model, plain)])
     ours, theirs = np.mean(losses, axis=0)
     assert ours < 0.9 * theirs
 
 
 def test_a_count_is_the_trimmed_objective_and_can_be_recalibrated():
     X, y, _ = flipped(8000)
-    X_test, y_test, _ = flipped(20_000, share=0.0, seed=1)
+    X_test, y_test, _ = flipped(20_000, seed=1)
     cut, mended = (
         dm.RobustLogisticRegression(800, recalibrate=mends, coreset_size=None).fit(X, y)
         for mends in (False, True)
@@ -115,9 +114,12 @@ def test_a_count_is_the_trimmed_objective_and_can_be_recalibrated():
     assert mended.slope_ < 1
     np.testing.assert_allclose(mended.coef_, mended.slope_ * cut.coef_)
     before, after = (log_loss(y_test, one.predict_proba(X_test)) for one in (cut, mended))
-    assert after < before
-    assert not hasattr(cut, "contamination_") and 0 < mended.contamination_.value < 0.4
-    with pytest.raises(ValueError, match=r'n_outliers=800 has no probabilities .*"auto", or recalibrate=True'):
+    assert after < 0.8 * before
+    assert not hasattr(cut, "contamination_")
+    assert 0 < mended.contamination_.value < 0.4
+    with pytest.raises(
+        ValueError, match=r'n_outliers=800 has no probabilities .*"auto", or recalibrate=True'
+    ):
         cut.outlier_probability(X, y)
     assert mended.outlier_probability(X, y).shape == (8000,)
 
@@ -140,7 +142,9 @@ def test_sparse_rows_and_several_classes():
     dense, scattered = (
         dm.RobustLogisticRegression(coreset_size=None).fit(rows, y) for rows in (X, sparse.csr_array(X))
     )
-    np.testing.assert_allclose(scattered.predict_proba(sparse.csr_array(X)), dense.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(
+        scattered.predict_proba(sparse.csr_array(X)), dense.predict_proba(X), atol=1e-5
+    )
     np.testing.assert_allclose(dense.predict_proba(X).sum(axis=1), 1)
     assert dense.decision_function(X).shape == (4000, 3)
     found = dense.contamination_

@@ -168,7 +168,7 @@ class TestEveryEstimator:
         model.absorb(X[500:], take(y, slice(500, None)))
         assert model.dynamic_ is not first
         left = np.arange(20, 900)
-        assert_is_a_fit_of(case, model, X[left], take(y, left), left, n_outliers=0.02)
+        assert_is_a_fit_of(case, model, X[left], take(y, left), left)
         refitted = case.fit(X, y, coreset_size=500, sample_weight=np.where(np.arange(900) < 20, 0.0, 1.0))
         assert_same_coreset(model.coreset_, refitted.coreset_)
         np.testing.assert_allclose(model.solution_.theta, refitted.solution_.theta)
@@ -253,7 +253,8 @@ class TestEveryEstimator:
         for model in (one, two):
             model.forget([3]).absorb(X[3:4], take(y, slice(3, 4)))
         np.testing.assert_allclose(one.solution_.theta, two.solution_.theta, rtol=1e-4)
-        assert len(one.outliers_) == len(two.outliers_) == 60
+        np.testing.assert_array_equal(one.outliers_, two.outliers_)
+        assert len(one.outliers_) == 60 or not case.share
         assert one.trimmed_loss_ == pytest.approx(two.trimmed_loss_)
 
     @pytest.mark.slow

@@ -19,7 +19,8 @@ import numpy as np
 from tests.golden.plain import AtAnchor, look
 
 EPS = 2.0**-52
-CLASSIFIERS, LINEAR = ("logistic", "hinge"), ("logistic", "hinge", "huber", "squared", "poisson")
+CLASSIFIERS, CLASSES = ("logistic", "hinge"), ("logistic", "hinge", "softmax")
+LINEAR = ("logistic", "hinge", "huber", "squared", "poisson")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Point(NamedTuple):
     id: int
     weight: float
     row: int  # in the columns of what is known at the anchor
+    kind: int  # the number of its class, if there are classes
 
 
 class Drawn(NamedTuple):
@@ -73,12 +75,13 @@ def oracle(asked: Asked, anchor: Any, X: Any, y: Any, weights: Any, ids: Any) ->
     seed = int(np.random.default_rng(asked.random_state).integers(2**63))
     outer, inner = split(points, asked)
     sizes = share(asked, len(outer), len(inner))
-    chosen = draw(seed, outer, dict.fromkeys(outer, 1.0), *rungs(outer, sizes[0]))
-    chosen = [one._replace(group=-1 - one.group) for one in chosen]
     name = best_sampler(asked, anchor) if asked.sampler == "auto" else asked.sampler
+    apart = missed(outer, inner, sizes[0]) if name != "layered" else []
+    chosen = draw(seed, outer, dict.fromkeys(outer, 1.0), *rungs(outer, sizes[0], apart))
+    chosen = [one._replace(group=-1 - one.group) for one in chosen]
     scored = dict(zip(inner, scores(name, seen, anchor, X[live], inner), strict=True))
-    groups = layers(inner, sizes[1], anchor) if name == "layered" else ([0] * len(inner), [sizes[1]])
-    others = sorted(draw(seed, inner, scored, *groups), key=lambda one: one.point.id)
+    groups = layers(inner, sizes[1], anchor) if name == "layered" else classes(inner, sizes[1])
+    others = sorted(draw(seed, inner, scored, *groups, name != "layered"), key=lambda one: one.point.id)
     calibrated = asked.calibrate and 0 < sizes[1] < len(inner)
     if calibrated:
         columns = known_columns(seen, anchor, sizes[1])
@@ -99,7 +102,11 @@ def live_points(
     live = [row for row in range(len(ids)) if weights[row] > 0]
     seen = look(asked.loss, anchor.theta, anchor.radius, X[live], None if y is None else y[live])
     columns = zip(live, seen.values, strict=True)
-    points = [Point(float(f), int(ids[row]), float(weights[row]), at) for at, (row, f) in enumerate(columns)]
+    kinds = [int(one > 0) * int(one) for one in y] if asked.loss in CLASSES else [0] * len(ids)
+    points = [
+        Point(float(f), int(ids[row]), float(weights[row]), at, kinds[row])
+        for at, (row, f) in enumerate(columns)
+    ]
     return live, seen, points
 
 
@@ -163,12 +170,47 @@ def share(asked: Asked, n_outer: int, n_inner: int) -> tuple[int, int]:
     return outer, asked.size - outer
 
 
-def rungs(outer: list[Point], size: int) -> tuple[list[int], list[int]]:
-    """Group the suspected by their loss: eighths of a doubling, pooled in pairs until each has four points."""
-    names = [math.floor(8 * math.log2(p.loss)) if p.loss > 0 else -16000 for p in outer]
+def missed(outer: list[Point], inner: list[Point], size: int) -> list[int]:
+    """List the classes that only suspected points have, and of which fewer than 200 are expected."""
+    if size >= len(outer):
+        return []
+    heavy = weight_of(outer)
+    total, known = math.fsum(heavy.values()), {p.kind for p in inner}
+    found = [k for k in heavy if k not in known and size * heavy[k] / total < 200 * (1 - 1e-9)]
+    return found if len(found) < min(size // 2, len(heavy)) else []
+
+
+def weight_of(points: list[Point]) -> dict[int, float]:
+    """Add up the weight of each class, in ascending order."""
+    return {k: math.fsum(p.weight for p in points if p.kind == k) for k in sorted({p.kind for p in points})}
+
+
+def rungs(outer: list[Point], size: int, apart: list[int]) -> tuple[list[int], list[int]]:
+    """Group the suspected by their loss: eighths of a doubling, pooled in pairs until each has four points.
+
+    Some classes are groups of their own, after the others.
+    """
+    least = min(200, size // (2 * len(apart) + 2))
+    few = [min(least, sum(p.kind == k for p in outer)) for k in sorted(apart)]
+    rest, size = [p for p in outer if p.kind not in apart], size - sum(few)
+    names = [math.floor(8 * math.log2(p.loss)) if p.loss > 0 else -16000 for p in rest]
     while 4 * len(set(names)) > size and len(set(names)) > 1:
         names = [name >> 1 if max(names) > min(names) + 1 else 0 for name in names]
-    return apportioned(names, [p.weight for p in outer], size, lambda name, weight: weight)
+    numbers, sizes = apportioned(names, [p.weight for p in rest], size, lambda name, weight: weight)
+    place = dict(zip(rest, numbers, strict=True))
+    own = {k: len(sizes) + at for at, k in enumerate(sorted(apart))}
+    return [place[p] if p in place else own[p.kind] for p in outer], sizes + few
+
+
+def classes(inner: list[Point], size: int) -> tuple[list[int], list[int]]:
+    """Group classes together, after each class of which so few points are expected that it could be missed."""
+    heavy = weight_of(inner)
+    total, k = math.fsum(heavy.values()), len(heavy)
+    least = min(200, max(size // (2 * k), 1 if size >= k else 0)) if k else 0
+    rare = [one for one in heavy if size * heavy[one] / total < least * (1 - 1e-9) and size < len(inner)]
+    few = [min(least, sum(p.kind == one for p in inner)) for one in rare]
+    groups = [rare.index(p.kind) if p.kind in rare else len(rare) for p in inner]
+    return groups, [*few, size - sum(few)]
 
 
 def layers(inner: list[Point], size: int, anchor: Any) -> tuple[list[int], list[int]]:
@@ -216,18 +258,38 @@ def apportioned(names: list[int], weights: list[float], size: int, worth: Any) -
 
 
 def draw(
-    seed: int, points: list[Point], scored: dict[Point, float], groups: list[int], sizes: list[int]
+    seed: int,
+    points: list[Point],
+    scored: dict[Point, float],
+    groups: list[int],
+    sizes: list[int],
+    together: bool = False,
 ) -> list[Drawn]:
-    """Take the smallest ranks u / a of every group, with a = weight times score, ties by id."""
+    """Take the smallest ranks u / a of every group, with a = weight times score, ties by id.
+
+    If ``together``, all points take part in the draw from the last group.
+    """
     measure = {p: max(p.weight * scored[p], 1e-290) for p in points}
     ranked = sorted(
         (group, uniform(seed, p.id) / measure[p], p.id, p) for group, p in zip(groups, points, strict=True)
     )
     drawn: list[Drawn] = []
+    every = sorted(one[1:] for one in ranked)
+    if (
+        together
+        and len(sizes) > 1
+        and all(one[0] < len(sizes) - 1 for one in ranked if one[1:] in every[: sizes[-1]])
+    ):
+        together, sizes = False, [*sizes[:-1], min(sizes[-1], max(sizes[:-1]))]
     for group, members in groupby(ranked, key=lambda one: one[0]):
         mine = list(members)
         few, following = mine[: sizes[group]], mine[sizes[group] :]
+        if together and group == len(sizes) - 1:
+            few = [one for one in mine if one[1:] in every[: sizes[group]]]
+            following = [one for one in mine if one not in few]
         threshold = following[0][1] if following else math.inf
+        if together and group == len(sizes) - 1:
+            threshold = every[sizes[group]][0] if len(every) > sizes[group] else math.inf
         taken = [(p, min(1.0, measure[p] * threshold)) for _, _, _, p in few]
         drawn += scale(group, taken, math.fsum(p.weight for *_, p in following))
     return drawn

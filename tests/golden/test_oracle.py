@@ -113,6 +113,26 @@ def test_routes_agree_from_an_anchor_that_was_found(name, route):
     assert_route(route, asked, data)
 
 
+@pytest.mark.parametrize("route", [*PASSES, *LIVE])
+@pytest.mark.parametrize("n_rare", [1, 2, 5, 9])
+@pytest.mark.parametrize("far", [False, True], ids=["inliers", "suspects"])
+@pytest.mark.parametrize("name, sampler", [("logistic", "uniform"), ("softmax", "leverage")])
+def test_no_class_is_missed(name, sampler, far, n_rare, route):
+    rng = np.random.default_rng(n_rare)
+    asked = Asked(name, sampler, size=40, n_outliers=32, random_state=int(rng.integers(100)))
+    data = make_data(PROBLEMS[name], seed=n_rare)
+    rare, common = (1, -1) if name == "logistic" else (2, 1)
+    rows = rng.permutation(np.flatnonzero(data.y == rare))
+    data.y[rows[n_rare:]] = common
+    data.X[rows[:n_rare]] = (
+        [-8.0, 4.0, 0.0] if far else [0.25, -0.125, 0.25]
+    )  # wrong, or right by both models
+    anchor = quietly("memory", data, settings_of(asked, given_anchor(name))).anchor
+    core = assert_route(route, asked, data, anchor)
+    assert core.suspected[core.y == rare].all() == far
+    assert np.isin(data.y, core.y).all()
+
+
 @pytest.mark.parametrize("route", PASSES)
 @pytest.mark.parametrize("name", ["logistic", "k-means"])
 def test_all_suspected_are_kept_with_beta_0(name, route):

@@ -117,6 +117,40 @@ def test_piecewise_losses_against_a_general_optimiser(data, loss):
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_contaminated_losses_against_a_general_optimiser(data, n_classes, form):
+    """The likelihood spelled out, with its prior, from a fit of the base."""
+    rng, X, m = data
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X[:20] *= 10
+    y = np.digitize(m + rng.logistic(size=N), [0.0, 1.0][: n_classes - 1])
+    y[:20] = rng.integers(n_classes, size=20)
+    base = dm.LogisticLoss() if n_classes == 2 else dm.SoftmaxLoss(3)
+    points = dm.points(X, y)
+    loss = dm.ContaminatedLoss(base).measure(points)
+    t, k, p = loss.far(X), n_classes, D + 1
+
+    def objective(theta):
+        split = theta.reshape(1 if k == 2 else k, -1)
+        w, noise = split[:, :p], split[:, p:].reshape(k, 2)
+        scores = X @ w[:, :D].T + w[:, D]
+        scores = np.column_stack([np.zeros(N), scores]) if k == 2 else scores
+        scores -= np.logaddexp.reduce(scores, axis=1)[:, None]
+        odds = 0.01 * np.exp(noise[:, 0] + np.logaddexp(0, noise[:, 1]) * t[:, None])
+        at = np.arange(N), y
+        chance = (odds[at] + np.exp(scores[at])) / (1 + odds.sum(axis=1))
+        return -np.log(chance).sum() + 0.01 * (noise**2).sum() + 0.5 * (w[:, :D] ** 2).sum()
+
+    first = loss.join(dm.solve(points, base, l2=1.0).theta)
+    peer = minimize(objective, first.ravel(), method="BFGS", options={"gtol": 1e-4, "maxiter": 2000})
+    given = points if form == "dense" else dm.points(sparse.csr_array(X), y)
+    ours = dm.solve(given, loss, l2=1.0, tol=1e-12, init=first)
+    assert objective(ours.theta.ravel()) == pytest.approx(ours.objective, rel=1e-9)
+    assert ours.objective <= peer.fun * (1 + 1e-6)
+    assert dm.solve(given, loss, l2=1.0).objective <= peer.fun * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_very_many_columns(form):
     """Beyond what Newton steps are taken for: the same solution as LogisticRegression's."""
     rng = np.random.default_rng(5)

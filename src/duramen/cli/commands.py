@@ -191,11 +191,12 @@ class Model:
             raise ValueError("its checksum differs; if you edited it, remove crc32")
         self.classes, self.columns = state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
-        self.theta = theta = np.array(state["theta"], dtype=np.float64)
-        self.n_columns = theta.shape[-1] - getattr(self.loss, "fit_intercept", False)
+        theta: Any = np.array(state["theta"], dtype=np.float64)
+        shape: Any = self.loss.parameter_shape(0)
+        self.n_columns = theta.shape[-1] - shape[-1]
+        self.theta = self.loss.check_parameters(theta, len(self.columns or range(self.n_columns)))
         n_classes = self.loss.n_classes if self.loss.has_classes else 0
-        fits = self.loss.parameter_shape(len(self.columns or range(self.n_columns))) == theta.shape
-        if not (fits and len(self.classes or ()) == n_classes and np.isfinite(theta).all()):
+        if len(self.classes or ()) != n_classes or not self.loss.measured:
             raise ValueError(
                 f"its theta {theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
             )
@@ -223,10 +224,19 @@ def model_fields(core: Coreset, solution: Solution, estimate: Estimate, l2: floa
         "columns": core.columns,
         "classes": classes,
         "l2": l2,
+        "noise_share": _noise_share(core, solution),
         "n_points": core.n_points,
         "status": solution.status.value,
         **plain({**found, **fields_of(estimate, "std_error", "low", "high")}),
     }
+
+
+def _noise_share(core: Coreset, solution: Solution) -> float | None:
+    """Average the share of labels that the model does not explain; None where none is learned."""
+    loss: Any = solution.loss
+    if loss.base is None:
+        return None
+    return float(np.average(loss.shares(solution.theta, core.X).sum(axis=1), weights=core.weights))
 
 
 def write_model(path: Path, core: Coreset, fields: Fields) -> None:

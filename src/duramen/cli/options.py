@@ -34,6 +34,7 @@ LOSSES: dict[str, type[Loss]] = {
     "bregman": losses.BregmanLoss,
     "truth": losses.TruthDiscoveryLoss,
 }
+_LIKELIHOODS = ("logistic", "softmax")  # without --outliers, they learn which labels are noise
 _FIELDS = ("--k", "--classes", "--huber-delta", "--quantile", "--divergence", "--no-intercept")
 COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
 GROUPS = {
@@ -80,6 +81,11 @@ def outliers(text: str) -> float:
     )
 
 
+def outliers_or_auto(text: str) -> float | None:
+    """Read the outliers to set aside; None for auto, which is what happens without the option."""
+    return None if text == "auto" else outliers(text)
+
+
 def at_least(least: int) -> Any:
     """Return a function that reads a whole number and refuses a smaller one."""
 
@@ -122,7 +128,11 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
     "--one-hot": ("columns to encode as 0 and 1 per category; auto: all columns of text", names, "NAMES"),
     "--impute": ("what replaces missing values (default: they are an error)", ("mean", "median", "zero")),
     "--size": ("rows of the coreset (default: 4000)", at_least(1), "N"),
-    "--outliers": ("to set aside: 2%%, 0.02, or a count (default: none)", outliers, "Z"),
+    "--outliers": (
+        "to set aside: 2%%, 0.02, or a count (default: auto, none; logistic and softmax learn what is noise)",
+        outliers_or_auto,
+        "Z",
+    ),
     "--sampler": (
         "how the rows are sampled (default: auto)",
         ("auto", "uniform", "layered", "leverage", "sensitivity"),
@@ -313,13 +323,18 @@ def check_loss(options: Namespace) -> None:
 
 
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
-    """Make the loss; ``classes`` are those of the data, where they are known."""
+    """Make the loss; ``classes`` are those of the data, where they are known.
+
+    Without a number of outliers, a likelihood of classes learns which labels are noise.
+    """
     kind, settings = LOSSES[options.loss], given(options, _FIELDS)
     if kind.has_classes and not kind.classifies and options.n_classes is None:
         if classes is None:
             raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
         settings["n_classes"] = max(2, len(classes))
-    return kind(**settings)
+    loss: Any = kind(**settings)
+    learns_noise = options.n_outliers is None and options.loss in _LIKELIHOODS
+    return losses.ContaminatedLoss(loss) if learns_noise else loss
 
 
 def check_output(options: Namespace) -> None:

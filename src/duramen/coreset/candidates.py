@@ -31,6 +31,7 @@ from duramen.coreset.wire import Arrays, arrays_of, decoding, pack, points_of, r
 from duramen.errors import RowError, rows_from
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
+    OF_A_CLASS,
     AnchoredPoints,
     RankedRows,
     RankedSampler,
@@ -183,7 +184,8 @@ class Summary:
     totals : ExactSums
         Over the inliers, of the features that weights are calibrated to.
     kept : KeyedPoints
-        The inliers of the smallest ranks of each stratum, sorted by id, with the numbers of their strata.
+        The inliers of the smallest ranks of each stratum, sorted by id, with the numbers of their strata;
+        where strata are classes, those of the smallest ranks of all, and a few of each.
     """
 
     plan: Plan
@@ -300,6 +302,9 @@ class Summarizer:
         self._plan = plan
         self._view = view = plan.view
         self._size = view.settings.by_size.size + 1  # the next rank gives the probabilities
+        few = min(OF_A_CLASS, max(1, (self._size - 1) // 4)) + 1  # if there are two classes, or more
+        self._quota = few if view.by_class else self._size  # of each stratum
+        self._limit = np.inf if view.by_class else -np.inf  # of ranks, for all strata together
         # as points arrive, limits only move towards them: a point beyond cannot be kept
         self._weight, self._floor = plan.suspected * (1 + margin), plan.floor
         self._outer = Buffer(self._largest, self._size, self._release)
@@ -409,15 +414,17 @@ class Summarizer:
             self._lowest.add(KeyedPoints(points, ranks, strata).take(rows))
 
     def _smallest(self, points: WeightedPoints, ranks: Array, strata: Array) -> Array:
-        """Find the rows of the smallest ranks of each stratum, and those that tie with the last of them."""
+        """Find the rows of the smallest ranks that may be needed, and those that tie with the last."""
         limits = self._limits[0] if len(self._limits) == 1 else self._limits[strata]
-        rows = np.flatnonzero((ranks <= limits) & (ranks < np.inf))
+        rows = np.flatnonzero((ranks <= np.maximum(limits, self._limit)) & (ranks < np.inf))
         if len(rows) > self._size:
             ranks, strata = ranks[rows], strata[rows]
-            for stratum in np.flatnonzero(np.bincount(strata) > self._size):
-                mine = np.partition(ranks[strata == stratum], self._size - 1)
-                self._limits[stratum] = mine[self._size - 1]
-            rows = rows[ranks <= self._limits[strata]]
+            for stratum in np.flatnonzero(np.bincount(strata) > self._quota):
+                mine = np.partition(ranks[strata == stratum], self._quota - 1)
+                self._limits[stratum] = mine[self._quota - 1]
+            if self._view.by_class:
+                self._limit = np.partition(ranks, self._size - 1)[self._size - 1]
+            rows = rows[ranks <= np.maximum(self._limits[strata], self._limit)]
         return rows
 
     def _largest(self, points: WeightedPoints, losses: Array, strata: Any = None) -> Array:

@@ -6,7 +6,7 @@ lists. Rows are references: only those that are chosen are copied.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from duramen.coreset.view import BySize, Settings, Suspects, View, blind_view, c
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
+    OF_A_CLASS,
     AnchoredPoints,
     Chosen,
     RankedSampler,
@@ -29,6 +30,7 @@ from duramen.samplers.base import (
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
+_ABOVE = 1 << 20  # every number of a bin
 _NOTHING = Chosen(*np.empty((4, 0), np.intp))
 
 
@@ -52,10 +54,10 @@ def choose(
     candidates: Candidates, view: View, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Choose the coreset: share the size between both sides, draw, scale, and calibrate the weights."""
-    suspects, n_inner = candidates.suspects(), int(candidates.strata().counts.sum())
-    n_outer = len(suspects.rows)
+    suspects, strata = candidates.suspects(), candidates.strata()
+    n_outer, n_inner = len(suspects.rows), int(strata.counts.sum())
     sizes = view.settings.plan.sizes(n_outer, n_inner, candidates, view, n_outliers)
-    outer = choose_suspects(suspects, int(min(sizes[0], n_outer)), view.seed)
+    outer = _choose_suspects(suspects, int(min(sizes[0], n_outer)), view, strata)
     size = int(min(sizes[1], n_inner))
     inner = _choose_inliers(candidates, view, size, n_inner)
     points = candidates.copy(suspects.rows[outer.rows], inner.rows)
@@ -99,6 +101,7 @@ def keep_all(
     return replace(core, sampler="none: all points are kept")
 
 
+@dataclass(frozen=True)
 class _LossBins(UniformSampler):
     """Draw suspected outliers from bins of similar loss.
 
@@ -106,34 +109,61 @@ class _LossBins(UniformSampler):
     is then left to chance, and trimming weight z takes too few of them or too
     many. With the same share of every bin the sample is still uniform, and has
     as many of each kind as it should. The bin of a point depends on its own loss
-    alone: bins are steps of a geometric scale, fine where the size allows.
+    alone: bins are steps of a geometric scale, fine where the size allows. Some
+    classes are set ``apart``, as none of their points may be drawn otherwise.
     """
+
+    apart: tuple[int, ...] = ()
 
     def strata(self, anchored: AnchoredPoints) -> Array:
         with np.errstate(divide="ignore"):
             height = np.clip(np.log2(anchored.losses, dtype=np.float64), -2000, 2000)
-        return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
+        bins = np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
+        if self.apart:
+            classes = anchored.loss.classes_of(anchored.points.y)
+            bins = np.where(np.isin(classes, self.apart), _ABOVE + classes, bins)
+        return bins
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Pool two bins at a time until each has a few points."""
-        bins, groups = strata.numbers, np.arange(len(strata.numbers))
+        apart = strata.numbers >= _ABOVE
+        least = size // (2 * np.count_nonzero(apart) + 2)
+        few = np.minimum(strata.counts[apart], min(least, OF_A_CLASS))
+        binned, size = Strata(*(part[~apart] for part in strata)), size - few.sum()
+        bins, groups = binned.numbers, np.arange(len(binned.numbers))
         while 4 * len(bins) > size and len(bins) > 1:
             bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
             groups = pooled[groups]
-        return strata.share_out(size, groups)
+        groups, sizes = binned.share_out(size, groups)
+        return np.append(groups, len(sizes) + np.arange(len(few))), np.append(sizes, few)
 
 
-def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
+def _choose_suspects(suspects: Suspects, size: int, view: View, inner: Strata) -> Chosen:
     """Choose the rows that represent the suspected outliers."""
     if not size:
         return _NOTHING
-    if size not in suspects.draws:
-        sampler, n = _LossBins(), len(suspects.ids)
-        points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
-        anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
-        found = draw_by_rank(sampler, ranked_rows(sampler, anchored, seed), size, seed)
-        suspects.draws[size] = found._replace(groups=-1 - found.groups)
-    return suspects.draws[size]
+    apart = _classes_apart(suspects, size, view, inner)
+    if (size, apart) not in suspects.draws:
+        sampler, n = _LossBins(apart), len(suspects.ids)
+        points = WeightedPoints._from_parts(np.empty((n, 0)), suspects.labels, suspects.weights, suspects.ids)
+        anchored = AnchoredPoints(points, view.loss, NOWHERE, suspects.losses)
+        found = draw_by_rank(sampler, ranked_rows(sampler, anchored, view.seed), size, view.seed)
+        suspects.draws[size, apart] = found._replace(groups=-1 - found.groups)
+    return suspects.draws[size, apart]
+
+
+def _classes_apart(suspects: Suspects, size: int, view: View, inner: Strata) -> tuple[int, ...]:
+    """Find the classes that no inlier has, and so few of the suspected that none of them may be drawn.
+
+    A sampler with strata of its own does not tell which classes the inliers have.
+    """
+    if not (view.by_class and size < len(suspects.ids)):
+        return ()
+    heavy = np.bincount(view.loss.classes_of(suspects.labels), suspects.weights)
+    rare = (heavy > 0) & (size * heavy / heavy.sum() < OF_A_CLASS * (1 - 1e-9))
+    found = np.setdiff1d(np.flatnonzero(rare), inner.numbers)
+    fits = 2 * len(found) + 2 <= size and len(found) < np.count_nonzero(heavy)
+    return tuple(found.tolist()) if fits else ()
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:

@@ -312,11 +312,14 @@ class Coreset:
         """
         _, losses, kept, objective = self._at(theta, n_outliers)
         level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
-        values, inner = np.minimum(losses, level, dtype=np.float64), self.groups >= 0
+        return Estimate.of(objective, self.error_of(np.minimum(losses, level, dtype=np.float64)))
+
+    def error_of(self, values: Array) -> float:
+        """Estimate the standard error of the weighted sum of values of the rows, by the random choice of rows."""
+        values, inner = values.copy(), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
-        error = _standard_error(values, self._sampled, self.inclusion, self.groups)
-        return Estimate.of(objective, error)
+        return _standard_error(values, self._sampled, self.inclusion, self.groups)
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas data frame: needs the extra ``duramen[frames]``.

@@ -35,8 +35,10 @@ def table(core: Any) -> str:
 
 
 def _size(core: Any) -> str:
-    shape = f"{plural(len(core), 'weighted row')} x {plural(core.points.n_columns, 'column')}"
-    return f"{shape} for {core.n_points:,} points"
+    columns = plural(core.points.n_columns, "column")
+    if len(core) == core.n_points:
+        return f"all {plural(len(core), 'point')} x {columns}, none left out"
+    return f"{plural(len(core), 'weighted row')} x {columns} for {core.n_points:,} points"
 
 
 def facts(core: Any) -> dict[str, str]:

@@ -60,18 +60,32 @@ def state_of(thing: Any, built_in: Mapping[str, type] = _BUILT_IN) -> Json:
     name = type(thing).__name__
     if built_in.get(name) is type(thing):
         with suppress(ValueError):
-            names = (one.name for one in fields(thing))  # type: ignore[arg-type]
+            names = (one.name for one in fields(thing) if one.init)  # type: ignore[arg-type]
             return {"class": name, "fields": {key: _field_state(getattr(thing, key)) for key in names}}
     return {"class": None, "repr": short_repr(thing)}
 
 
 def _field_state(value: Any) -> Any:
-    """Return a field of a loss in JSON types; raise ValueError for a custom divergence."""
+    """Return a field of a loss in JSON types; raise ValueError for a custom divergence or loss."""
+    if isinstance(value, Loss):
+        state = state_of(value)
+        if state["class"] is None:
+            raise ValueError("a custom loss")
+        return state
+    if isinstance(value, np.ndarray):
+        return _array_state(value)
     if not isinstance(value, Divergence):
         return value.item() if isinstance(value, np.generic) else value
     if divergence_of(value.name) != value:
         raise ValueError("a custom divergence")
     return value.name
+
+
+def _field_of(state: Any) -> Any:
+    """Undo :func:`_field_state`, apart from the name of a divergence."""
+    if not isinstance(state, dict):
+        return state
+    return loss_of(state) if "class" in state else _array(state)
 
 
 def loss_of(state: Json, given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)") -> Loss:
@@ -85,7 +99,7 @@ def loss_of(state: Json, given: Loss | None = None, how: str = "dm.load_coreset(
         return given
     if name not in _BUILT_IN:
         raise ValueError(f"its loss {name!r} is unknown")
-    saved = _BUILT_IN[name](**state["fields"])
+    saved = _BUILT_IN[name](**{key: _field_of(part) for key, part in state["fields"].items()})
     if given not in (None, saved):
         raise MismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
     return saved
@@ -127,6 +141,8 @@ def write(core: Any, path: Any, metadata: Json | None) -> None:
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
         scalars["threshold"] = str(core.threshold)
+    known = {} if core.anchor is None else core.anchor.frozen
+    in_anchor = set(core.loss.freezes) <= set(known)  # what was measured, which is not saved twice
     state = {
         "format": FORMAT,
         "version": version("duramen"),
@@ -136,7 +152,7 @@ def write(core: Any, path: Any, metadata: Json | None) -> None:
         "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
-        "loss": state_of(core.loss),
+        "loss": state_of(core.loss.unmeasured() if in_anchor else core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": core.columns,
         "metadata": json_types(metadata, "this metadata"),
@@ -231,13 +247,15 @@ def _restore(table: Any, state: Json, loss: Loss | None) -> Json:
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
+    theta: Any = np.zeros(known.parameter_shape(points.n_columns) or (1,))
     if anchor is not None:
-        try:
-            known.check_parameters(anchor.theta, points.n_columns, "the anchor's theta")
-        except ValueError as error:
-            raise MismatchError(
-                f"does not fit: {error}; pass the loss that the coreset was made with"
-            ) from None
+        known, theta = known.bind(anchor.frozen), anchor.theta
+    try:
+        known.check_parameters(theta, points.n_columns, "the anchor's theta")
+    except ValueError as error:
+        raise MismatchError(f"does not fit: {error}; pass the loss that the coreset was made with") from None
+    if not known.measured:
+        raise ValueError(f"what {known!r} measured is missing")
     return {
         "points": points,
         **found,

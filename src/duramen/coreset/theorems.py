@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array
-from duramen.losses.base import Ball, MissingPropertyError
+from duramen.losses.base import Ball, Loss, MissingPropertyError
 from duramen.samplers.base import AnchoredPoints, LayeredSampler, RankedSampler, Sampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
@@ -67,12 +67,14 @@ class ByTheorem:
         inner, outer, size = candidates.inner, float(n_outer), 0.0
         total = inner.points.total_weight
         if self.epsilon is None:
-            size = theory.delta_sample_size(self.beta * (z / total), _vc_dimension(inner), self.eta)
+            size = theory.delta_sample_size(
+                self.beta * (z / total), _vc_dimension(view.loss, inner), self.eta
+            )
         elif total:
             size = self._inner_size(inner, view.sampler, self.epsilon / 4)
         if self.beta and n_outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
             delta = self.beta * z / candidates.suspects().weights.sum()
-            outer = min(outer, theory.delta_sample_size(delta, _vc_dimension(inner), self.failure))
+            outer = min(outer, theory.delta_sample_size(delta, _vc_dimension(view.loss, inner), self.failure))
         if outer >= n_outer and size >= n_inner:
             required = f"{outer + size:,.0f}" if np.isfinite(outer + size) else "infinitely many"
             warnings.warn(
@@ -109,8 +111,7 @@ class ByTheorem:
         return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
 
 
-def _vc_dimension(inner: AnchoredPoints) -> float:
-    loss = inner.loss
+def _vc_dimension(loss: Loss, inner: AnchoredPoints) -> float:
     dimension = theory.vc_dimension(loss, inner.points.n_columns)
     if dimension is None:
         raise MissingPropertyError(

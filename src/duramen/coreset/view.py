@@ -282,14 +282,15 @@ def calibration_features(
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
 
-    ``draws`` are those made from them, by size: a changing table keeps suspects until one changes.
+    ``draws`` are those made from them: a changing table keeps suspects until one changes.
     """
 
     rows: Array
     ids: Array
     losses: Array
     weights: Array
-    draws: dict[int, Any] = field(default_factory=dict)
+    labels: Array | None = None
+    draws: dict[Any, Any] = field(default_factory=dict)
 
 
 class Scored(RankedRows):
@@ -309,7 +310,10 @@ class Scored(RankedRows):
     ) -> None:
         super().__init__(inner.points, ranks, numbers)
         self._all, self.inner, self._totals = points, inner, totals
-        self._suspects = Suspects(outer, points.ids[outer], inner.losses[outer], points.weights[outer])
+        labels = None if points.y is None else points.y[outer]
+        self._suspects = Suspects(
+            outer, points.ids[outer], inner.losses[outer], points.weights[outer], labels
+        )
 
     def suspects(self) -> Suspects:
         return self._suspects
@@ -359,6 +363,12 @@ class View:
         """The seed of all random choices."""
         return self.settings.seed
 
+    @property
+    def by_class(self) -> bool:
+        """Whether strata are classes."""
+        ranked = isinstance(self.sampler, RankedSampler) and self.sampler.has_class_strata
+        return ranked and self.loss.has_classes and not self.blind
+
     def anchored(self, points: WeightedPoints) -> tuple[AnchoredPoints, Any]:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
         loss, theta, cache = self.loss, self.anchor.theta, None
@@ -368,7 +378,8 @@ class View:
             losses, cache = loss.values_and_cache(theta, points.X, points.y)
         else:
             losses = loss.values(theta, points.X, points.y)
-        return AnchoredPoints(points, loss, self.anchor, _checked_losses(losses, loss, points)), cache
+        losses = _checked_losses(losses, loss, points)
+        return AnchoredPoints(points, None if self.blind else loss, self.anchor, losses), cache
 
     def score(self, points: WeightedPoints, suspect: Callable[..., Array] | None = None) -> Scored:
         """Compute the loss of every point, and rank, stratum and totals of those that are not suspected.
@@ -529,7 +540,7 @@ def view_from(settings: Settings, anchor: Anchor, points: WeightedPoints) -> Vie
 def is_complete(settings: Settings, n_columns: int) -> bool:
     """Return whether the anchor given is all of the view: nothing has to be found or frozen on a sample."""
     anchor = given_anchor(settings.given, settings.loss, n_columns)
-    if anchor is None or not settings.loss.bind(anchor.frozen).measured:
+    if anchor is None or not set(settings.loss.freezes) <= set(anchor.frozen):
         return False
     return has_frozen(settings.sampler_at(anchor, n_columns), anchor)
 
@@ -540,15 +551,15 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     ``z``, ``total`` and ``n_points`` are the weight to set aside, and the weight and number of all points.
     """
     loss = settings.loss
-    if settings.chooser is not None:
-        settings.chooser.check(loss, sample)
-    settings.check_sampler()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     known = {} if anchor is None else anchor.frozen
-    frozen = {} if loss.bind(known).measured else loss.freeze(sample)
+    frozen = {} if set(loss.freezes) <= set(known) else loss.freeze(sample)
     loss = loss.bind({**frozen, **known})
     settings = replace(settings, loss=loss)
+    if settings.chooser is not None:
+        settings.chooser.check(loss, sample)
+    settings.check_sampler()
     if anchor is None:
         try:
             anchor = find_anchor(sample, loss, fraction, settings.seed, n_rows=n_points)

@@ -210,7 +210,7 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, found: Summary) -> Summary
         kept = KeyedPoints(slots.points(lowest.rows), lowest.ranks, strata.numbers[lowest.groups])
     if view.features is not None:
         totals = engine.exact_totals.take(np.arange(len(totals)))
-    return replace(
+    every = replace(
         found,
         n_rows=len(slots),
         classes=tuple(labels),
@@ -220,6 +220,11 @@ def _read(rows: DynamicCoreset, here: LiveCandidates, found: Summary) -> Summary
         totals=totals,
         kept=kept.take(np.argsort(kept.points.ids)),
     )
+    if not view.by_class:
+        return every
+    fewest = Summarizer(found.plan)
+    fewest.absorb(every)
+    return fewest.summary()
 
 
 @final

@@ -175,7 +175,9 @@ class LiveCandidates:
         if self._suspects is None:
             parts = self.order.from_place(*self.edge, up=True)
             slots = np.concatenate([np.empty(0, dtype=np.int32), *parts])[::-1]
-            columns = self._slots.ids[slots], self.scores.losses[slots], self._slots.weights[slots]
+            there = self._slots
+            labels = there.y[slots] if there.y is not None else None
+            columns = there.ids[slots], self.scores.losses[slots], there.weights[slots], labels
             self._suspects = Suspects(slots, *columns)
         return self._suspects
 

@@ -53,7 +53,8 @@ _PARAMETERS = """n_outliers : float, or "auto" where that is the default
     n_rounds : int
         How many times to build the coreset, each time around the last solution. The
         second round undoes most of the overfitting to few rows, at the cost of one
-        more pass over the data.
+        more pass over the data. A coreset of fewer than 50 rows per parameter can be
+        worse after it: then the round of the least loss over all rows is kept.
     max_iter : int
         The maximum number of iterations of the solver.
     tol : float
@@ -79,9 +80,12 @@ _ATTRIBUTES = """outliers_ : array of int
         f_z at the solution over all training rows, exactly.
     coreset_ : Coreset or None
     coreset_size_ : int
-        The number of rows that the model was fitted on.
+        The number of rows that the model was fitted on. "auto" takes them all if there
+        are no more than it starts from, or ``tol`` needs more than half: then it is
+        ``coreset_.n_points``, and ``coreset_`` says "all ... points, none left out".
     size_trials_ : list of (size, relative_error)
-        The sizes that ``coreset_size="auto"`` tried.
+        The sizes that ``coreset_size="auto"`` tried, and what each error was; the last
+        is the one that was taken.
     solution_ : Solution
     dynamic_ : DynamicCoreset
         With ``updatable=True``: the rows, in a coreset that follows them.
@@ -166,11 +170,11 @@ class RobustEstimator(BaseEstimator):
         Notes
         -----
         Data that does not fit in memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
-        more for each further size that ``coreset_size="auto"`` tries (one more
-        if a coreset missed a class or if ``delta="auto"``; one over a column of a Dask DataFrame, to
-        count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
-        numbers for each outlier; if ``tol`` needs more than half of the rows, the
-        coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
+        more for each further size that ``coreset_size="auto"`` tries (one more if a coreset missed
+        a class, with ``class_weight``, or if ``delta="auto"``; ``n_rounds`` with fewer than 50 rows per
+        parameter; one over a column of a Dask DataFrame, to count rows). Memory holds the coreset, a
+        sample of 20,000 rows, and a few numbers for each outlier; if ``tol`` needs more than half of
+        the rows, the coreset is all of them. ``coreset_size=None`` and ``updatable=True`` would
         hold all rows, and are refused.
         """
         self._fit(self._adapt(self._collect(X, y, sample_weight)))
@@ -183,6 +187,10 @@ class RobustEstimator(BaseEstimator):
     def _adapt(self, data: AllRows) -> AllRows:
         """Choose what depends on the data, such as a scale; raise ValueError if it cannot be fitted to."""
         return data
+
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        """Weigh absorbed rows as those of the fit."""
+        return points
 
     def _mended(self, fitted: FitResult, data: AllRows) -> FitResult:
         """Return a fit with what should be changed after solving."""
@@ -277,7 +285,9 @@ class RobustEstimator(BaseEstimator):
         found = data.evaluate(solution)
         self.trimmed_loss_, self.outliers_ = found.trimmed_loss, found.ids
         self.threshold_ = float(found.losses.min(initial=np.inf)) if self.solution_.n_outliers else np.inf
-        self.objective_ = Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        self.objective_ = (
+            Estimate.of(found.trimmed_loss, 0.0) if core is None else core.estimate(solution.theta)
+        )
         self.n_iter_ = max(1, solution.n_iter)
         self._set_parameters(found, data)
         self._print_sizes()
@@ -344,7 +354,7 @@ class RobustEstimator(BaseEstimator):
         self.absorbed_ids_ = np.arange(first, self._n_seen)
         refuse_nonfinite(new.X)
         X, y = self._as_trained(new.X, new.y)
-        self._refit(live, None, new.with_parts(X=X, y=y))
+        self._refit(live, None, self._weighed(new.with_parts(X=X, y=y)))
         return self
 
     def _live(self) -> DynamicCoreset:
@@ -393,7 +403,9 @@ class RobustEstimator(BaseEstimator):
         if self.verbose:
             for size, error in self.size_trials_:
                 print(f"coreset of {size:,} rows: relative standard error {error:.2%}")
-            print(f"{type(self).__name__} fitted on {self.coreset_size_:,} rows; {self.solution_!r}")
+            everything = self.coreset_ is None or self.coreset_size_ == self.coreset_.n_points
+            rows = f"{'all ' * everything}{self.coreset_size_:,} rows"
+            print(f"{type(self).__name__} fitted on {rows}; {self.solution_!r}")
 
     def losses(self, X: Any, y: Any = None) -> Array:
         """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""

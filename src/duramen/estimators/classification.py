@@ -11,23 +11,58 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
-from duramen.arrays import Array, check_flag, check_range
+from duramen.arrays import ABOVE_ZERO, LARGEST, Array, check_flag, check_range
 from duramen.coreset.view import ROWS_A_PARAMETER
 from duramen.estimators.base import RobustEstimator
 from duramen.estimators.contamination import Margins, held_out_margins
-from duramen.estimators.fitting import AllRows, FitResult, FitSettings, TrimmedPass, encoded, is_auto
-from duramen.losses import ContaminatedLoss, LogisticLoss, SoftmaxLoss
+from duramen.estimators.fitting import (
+    AllRows,
+    FitResult,
+    FitSettings,
+    TrimmedPass,
+    encoded,
+    is_auto,
+    weighed,
+)
+from duramen.losses import ContaminatedLoss, LinearLoss, LogisticLoss, SoftmaxLoss
+from duramen.losses.base import ignore_overflow
+from duramen.points import WeightedPoints, checked_total
 from duramen.trimming import outlier_weight
+
+
+def _check_class_weight(asked: Any) -> None:
+    """Raise TypeError or ValueError unless this is None, "balanced", or positive numbers by label."""
+    expected = "class_weight must be None, 'balanced', or a dict with a number for each label"
+    if isinstance(asked, dict):
+        for label, factor in asked.items():
+            check_range(f"class_weight[{label!r}]", factor, ABOVE_ZERO, LARGEST, "a positive number")
+    elif not (asked is None or (isinstance(asked, str) and asked == "balanced")):
+        wrong = ValueError if isinstance(asked, str) else TypeError
+        raise wrong(f"{expected}; found {asked!r}")
+
+
+def _class_factors(asked: Any, classes: Array, weights: Array) -> Array:
+    """Compute by what the weight of each class is multiplied, in the order of ``classes``."""
+    if asked is None:
+        return np.ones(len(classes))
+    if isinstance(asked, str):
+        return weights.sum() / (len(classes) * weights)
+    unknown = [label for label in asked if label not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"class_weight has the label {unknown[0]!r}, but the classes are {classes.tolist()}; leave it out"
+        )
+    return np.array([asked.get(label, 1.0) for label in classes.tolist()], dtype=np.float64)
 
 
 @dataclass(eq=False, repr=False)
 class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     """Logistic regression that learns how many labels are wrong, and where; or sets the worst rows aside.
 
-    By default (``n_outliers="auto"``) it learns, along with the coefficients, which share of the rows has labels
-    that no linear model explains, for each class and growing with a robust distance from the middle of the data
-    (:class:`ContaminatedLoss`). Such rows hardly count, probabilities allow for them, and where there are none,
-    the model is that of scikit-learn. Nothing has to be known about the outliers.
+    By default (``n_outliers="auto"``) it learns, along with the coefficients, which share of the rows has
+    labels that no linear model explains, for each class and growing with the distance from the middle of the
+    data (:class:`ContaminatedLoss`). Such rows hardly count, and probabilities allow for them. Nothing has
+    to be known about the outliers.
 
     With a count or a fraction as ``n_outliers``, it minimises scikit-learn's objective over the rows that are
     kept, the paper's f_z: the sum of their logistic losses (multinomial for more than two classes), plus
@@ -43,6 +78,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     C : float
         As in scikit-learn: the inverse of the penalty. ``np.inf`` means no penalty.
     fit_intercept : bool
+    class_weight : None, "balanced" or dict
+        As in scikit-learn: by what the weights of the rows of each class are multiplied,
+        by label, 1 where there is no entry; "balanced" gives all classes the same weight
+        in total, and keeps the sum. ``n_outliers`` is about the products. Absorbed
+        rows get the factors that ``fit`` found.
     recalibrate : bool
         With a count or a fraction: whether to learn a slope for all coefficients, a
         shift and the shares of noise, so that probabilities are honest.
@@ -57,8 +97,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         the middle, far out, and for each class. They need not be wrong: see
         :doc:`choosing`. Not with a count or a fraction, unless recalibrated.
     slope_ : float
-        What the coefficients of ``solution_`` were multiplied by: below 1 where they
-        were fitted to fewer than 50 rows per parameter, as held-out rows say, or recalibrated.
+        What the fitted coefficients were multiplied by, as held-out rows say: below 1 if
+        there were fewer than 50 rows per parameter, or with ``recalibrate``.
     {attributes}
 
     See Also
@@ -81,10 +121,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     True
     """
 
-    n_outliers: float | str = "auto"
+    n_outliers: Any = "auto"
     _: KW_ONLY
     C: float = 1.0
     fit_intercept: bool = True
+    class_weight: Any = None
     recalibrate: bool = False
 
     _BOUNDED = "a finite C"
@@ -92,6 +133,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _LABELS: ClassVar = {}
 
     def _settings(self) -> FitSettings:
+        _check_class_weight(self.class_weight)
+        check_flag("recalibrate", self.recalibrate)
         expected = "a positive number, 1e-300 or more; np.inf: no penalty"
         return self._settings_of(self._loss(2), l2=1 / check_range("C", self.C, 1e-300, np.inf, expected))
 
@@ -99,10 +142,20 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         labels = self.classes_ = data.profile.classes
         if data.classes is not None:
             self.classes_ = np.array(data.classes)[labels.astype(np.intp)]
-        self._check_classes(data.profile.class_weights, data.settings.n_outliers)
+        weights = data.profile.class_weights
+        self._factors = _class_factors(self.class_weight, self.classes_, weights)
+        with ignore_overflow():
+            weights = weights * self._factors
+        checked_total(weights)
+        self._check_classes(weights, data.settings.n_outliers)
+        self._learns = is_auto(self.n_outliers) or self.recalibrate
         self._as_trained = partial(encoded, classes=self.classes_)
         data = data.with_settings(loss=self._loss(len(labels)))
-        return data.converted(partial(encoded, classes=labels))
+        data = data.converted(partial(encoded, classes=labels))
+        return data if self.class_weight is None else data.weighed(self._factors)
+
+    def _weighed(self, points: WeightedPoints) -> WeightedPoints:
+        return weighed(points, self._factors)
 
     def decision_function(self, X: Any) -> Array:
         """Compute the log odds of the second of two classes: (n,); else a score of each class, (n, k).
@@ -150,10 +203,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
-    def _loss(self, n_classes: int) -> Any:
-        base: Any = LogisticLoss if n_classes == 2 else partial(SoftmaxLoss, n_classes)
-        loss = base(fit_intercept=self.fit_intercept)
-        return ContaminatedLoss(loss) if is_auto(self.n_outliers) else loss
+    def _loss(self, n_classes: int) -> LinearLoss:
+        make: Any = LogisticLoss if n_classes == 2 else partial(SoftmaxLoss, n_classes)
+        base: LinearLoss = make(fit_intercept=self.fit_intercept)
+        return ContaminatedLoss(base) if is_auto(self.n_outliers) else base
 
     def _check_rows_left(self, data: AllRows) -> None:
         codes = data.points.y.astype(np.intp)
@@ -183,13 +236,15 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         """Take the shares of noise from the solution, or learn them where its margins are too large."""
         solution, core = fitted.solution, fitted.coreset
         points = data.points if core is None else core.points
-        learned, d = is_auto(self.n_outliers), points.n_columns
-        self.slope_, self._mixture, self._margins = 1.0, None, None
-        if learned or check_flag("recalibrate", self.recalibrate):
-            few = len(points) < ROWS_A_PARAMETER * np.size((solution.loss.base or solution.loss).ridge(0, d))
+        loss: Any = solution.loss
+        base, learned, d = loss.base or loss, loss.base is not None, points.n_columns
+        self.slope_ = 1.0
+        self._mixture, self._margins = None, None  # type: Any, Any
+        if self._learns:
+            few = len(points) < ROWS_A_PARAMETER * base.ridge(0.0, d).size
             held_out = held_out_margins(solution, points, data.settings.l2) if few else None
             if not learned:
-                loss = ContaminatedLoss(solution.loss).measure(points)
+                loss = ContaminatedLoss(base).measure(points)
                 solution = replace(solution, loss=loss, theta=loss.join(solution.theta))
             margins = Margins.of(solution, points, core)
             found = margins.unchanged(solution.theta, d)
@@ -214,10 +269,17 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.intercept_ = parameters[:, n_columns:].sum(axis=1)  # 0 where there is none
         weights = self._class_weights  # summed in another order than those of the outliers
         lost_weights = np.bincount(found.labels.astype(np.intp), found.weights, minlength=len(weights))
-        lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))
-        if len(lost):
+        worst = np.argmax(lost_weights / weights)
+        if lost_weights[worst] > weights[worst] / 2:
+            most = (
+                f"{lost_weights[worst]:,.6g} of the {weights[worst]:,.6g} rows (by weight) of the class "
+                f"{self.classes_.tolist()[worst]!r}"
+            )
             warnings.warn(
-                f"all rows of the class {self.classes_.tolist()[lost[0]]!r} were set aside as outliers; "
-                f"pass n_outliers below its weight, {weights[lost[0]]:g}",
+                f"the model hardly explains the labels of {most}, which are in outliers_; they need not be "
+                'wrong: try class_weight="balanced", or columns that tell this class from others'
+                if self._mixture is self.solution_
+                else f"n_outliers={data.settings.n_outliers} set aside {most}: the model hardly knows this "
+                'class; use n_outliers="auto", fewer outliers, or class_weight="balanced"',
                 stacklevel=6,
             )

@@ -1,8 +1,8 @@
 """What a contaminated fit says about the data: shares of noise with error bars, and margins of held-out rows.
 
-Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or where
-those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are learned
-once more, from margins of rows that were held out.
+Fitted margins, the predictors of the base loss, are too large where rows are few for their parameters, or
+where those that contradict were set aside. So one slope for all margins, a shift and the shares of noise are
+learned once more, from margins of rows that were held out.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STEP = 1e-4  # between gradients, for second derivatives
 
 
 class Contamination(NamedTuple):
-    """Learned shares of noise: of rows whose label no linear model explains, the mean of their probabilities.
+    """Learned shares of noise: the mean of the probabilities that the model does not explain a row's label.
 
     That is not the share of wrong labels. Where a linear model does not fit, its misfits count too, near the
-    middle above all; far out, rows count as noise if they do not follow the model of the others, for whatever
-    reason. Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
+    middle above all; far out, rows count if they do not follow the model of the others, for whatever reason.
+    Each entry of ``near``, ``far`` and ``by_class`` is an :class:`Estimate`. The error bars are for the
     shares as parameters of this model; they do not cover its choice.
 
     Attributes
@@ -57,18 +57,18 @@ class Contamination(NamedTuple):
         return self.value
 
     def __repr__(self) -> str:
-        parts = {"": self, "near": self.near, "far": self.far}
-        parts |= {f"of {name!r}": share for name, share in self.by_class.items()}
+        parts = {"": self[:2], "near ": self.near[:2], "far ": self.far[:2]}
+        parts |= {f"of {name!r} ": share[:2] for name, share in self.by_class.items()}
         return "Contamination: " + ", ".join(
-            f"{name} {share.value:.2%} +- {share.std_error:.2%}".lstrip() for name, share in parts.items()
+            f"{name}{value:.2%} +- {error:.2%}" for name, (value, error) in parts.items()
         )
 
 
 class Margins(NamedTuple):
     """Margins of rows under the base of a loss, how far out they lie, and their labels and weights.
 
-    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor of
-    the base if there is an intercept, and the noise (a_j, b_j) of each class.
+    Parameters to learn from them are a slope, which all margins are multiplied by, a shift for each predictor
+    of the base if there is an intercept, and the noise (a_j, b_j) of each class.
     """
 
     loss: ContaminatedLoss
@@ -76,20 +76,15 @@ class Margins(NamedTuple):
     t: Array
     labels: Array
     weights: Array
-    variances: Array  # of weights, by which sums of independent terms vary
+    core: Coreset | None
 
     @classmethod
     def of(cls, solution: Any, points: WeightedPoints, core: Coreset | None) -> Margins:
-        """Compute the margins of the rows that a solution was fitted to: all, or those of a coreset.
-
-        A row of weight w counts as w rows. If the weights of a coreset are not calibrated, sums vary by its
-        draw, too.
-        """
-        loss, weights = solution.loss, points.weights
+        """Compute the margins of the rows that a solution was fitted to: all, or those of a coreset."""
+        loss = solution.loss
         labels = loss.base.encode_labels(points.y, np.float64)
         margins = _margins(loss, solution.theta, points.X)
-        variances = weights if core is None or core.calibrated else weights**2 / core.own_weights
-        return cls(loss, margins, loss.far(points.X), labels, weights, variances)
+        return cls(loss, margins, loss.far(points.X), labels, points.weights, core)
 
     def unchanged(self, theta: Array, n_columns: int) -> Array:
         """Return the parameters that leave those of a solution as they are."""
@@ -119,6 +114,7 @@ class Margins(NamedTuple):
     def contamination(self, parameters: Array, sums: Array, classes: list[Any]) -> Contamination:
         """Estimate shares of noise, with standard errors from a sandwich, for given directions of margins.
 
+        A row of weight w counts as w rows, and the random choice of a coreset counts too.
         ``sums`` are those of all rows, as :class:`TrimmedPass` has them.
         """
         far, k = (self.t > 0).astype(np.intp), self.loss.n_classes
@@ -134,8 +130,9 @@ class Margins(NamedTuple):
                 return Estimate.of(0.0, 0.0)
             share = noisy / weight
             moved = mine * (blame - share) - toward @ ((self.weights * mine) @ change)
-            error = np.sqrt(self.variances @ moved**2) / (self.weights @ mine)
-            return Estimate.of(float(share), float(error))
+            chosen = 0.0 if self.core is None else self.core.error_of(moved)
+            error = np.hypot(np.sqrt(self.weights @ moved**2), chosen)
+            return Estimate.of(float(share), float(error / (self.weights @ mine)))
 
         near, far_out = (estimate(distance=slice(one, one + 1)) for one in (0, 1))
         parts = {name: estimate(slice(one, one + 1)) for one, name in enumerate(classes)}
@@ -199,9 +196,11 @@ def _margins(loss: Any, theta: Array, X: Any) -> Array:
 
 def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     """Compute the margins of rows under fits without them, a fifth at a time; each class is spread evenly."""
-    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), points.y))
+    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
     folds = np.empty(len(order), np.intp)
     folds[order] = np.arange(len(order)) % _FOLDS
+    classes = solution.loss.classes_of(points.y)
+    folds[np.bincount(classes)[classes] == 1] = _FOLDS  # the only row of a class is in every fit
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
     for fold in range(_FOLDS):
         rest, part = points.take(folds != fold), folds == fold

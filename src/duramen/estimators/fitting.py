@@ -166,9 +166,10 @@ class Profiler:
 class TrimmedPass:
     """The trimmed loss of a solution over all rows, and its outliers, the largest loss first: a reducer.
 
-    Where the loss learns the contamination, they are those of which it explains the label by noise, the most
-    probable first; and ``noise`` are sums of weight, and of weight times the probability of noise, of the rows of
-    each class near the middle and far out: (2, k, 2). ``cache`` is that of ``Loss.values_and_cache``, None for rows out of core.
+    Where the loss learns the contamination, outliers are rows whose label is noise with a probability above
+    one half, the most probable first; and ``noise`` are sums of weight, and of weight times this probability,
+    over the rows of each class, near the middle and far out: (2, k, 2). ``cache`` is that of
+    ``Loss.values_and_cache``, None for rows out of core.
     """
 
     def __init__(self, loss: Any, theta: Array, z: float) -> None:
@@ -261,6 +262,11 @@ def _converted(points: WeightedPoints, *, convert: Conversion) -> WeightedPoints
     return points.with_parts(X=X, y=y)
 
 
+def weighed(points: WeightedPoints, factors: Array) -> WeightedPoints:
+    """Multiply the weight of each point by the factor of its class; labels are the numbers of classes."""
+    return points.with_parts(weights=points.weights * factors[points.y])
+
+
 @dataclass(frozen=True, eq=False)
 class AllRows:
     """All rows to fit on, in memory or in a source, with their profile and the settings of the fit.
@@ -339,6 +345,16 @@ class AllRows:
         first = replace(self.first_pass, kept=kept._replace(points=change(kept.points)))
         return replace(self, source=_Changed(self.source, change), first_pass=first)
 
+    def weighed(self, factors: Array) -> AllRows:
+        """Return the same data, whose labels are numbers of classes, with weights multiplied by class."""
+        change = partial(weighed, factors=factors)
+        if self.points is not None:
+            points = change(self.points)
+            return replace(self, points=points, total_weight=points.total_weight)
+        source = _Changed(self.source, change)
+        first = source.reduce(partial(Summarizer, self.first_pass.plan), "class-weights")
+        return replace(self, source=source, first_pass=first, total_weight=first.total)
+
     def with_settings(self, **changed: Any) -> AllRows:
         """Return the same data with some settings changed."""
         return replace(self, settings=replace(self.settings, **changed))
@@ -367,6 +383,10 @@ class AllRows:
         found.add(self.points)
         return found
 
+    def objective(self, solution: Solution) -> float:
+        """Compute the objective of a solution over all rows."""
+        return self.evaluate(solution).trimmed_loss + solution.penalty
+
 
 class Trial(NamedTuple):
     """A size that was tried, and the relative standard error of the objective with it."""
@@ -390,10 +410,8 @@ def fit(data: AllRows) -> FitResult:
     if settings.coreset_size is None:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
-    if is_auto(settings.coreset_size):
-        size = max(MIN_SIZE, ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1))
-    else:
-        size = settings.coreset_size
+    enough_rows = ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1)
+    size = max(MIN_SIZE, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
@@ -407,14 +425,17 @@ def fit(data: AllRows) -> FitResult:
                 )
             size = 4 * size
             continue
-        found = FitResult(_solve(settings, core), core, size, trials)
+        rounds = [FitResult(_solve(settings, core), core, size, trials)]
         for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
             # agreeing with all rows around the solution undoes overfitting to the coreset
-            theta = found.solution.theta
+            theta = rounds[-1].solution.theta
             core = data.build(len(core), Anchor(theta, anchor.radius))
             if not _is_representative(core):
                 break
-            found = FitResult(_solve(settings, core, init=theta), core, len(core), trials)
+            rounds.append(FitResult(_solve(settings, core, init=theta), core, len(core), trials))
+        found = rounds[-1]
+        if len(rounds) > 1 and len(core) < enough_rows:  # a later round may be worse: docs/estimators.md
+            found = min(rounds, key=lambda one: data.objective(one.solution))
         if _is_accurate(data, found):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2

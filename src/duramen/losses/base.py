@@ -90,7 +90,7 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        theta = _frozen_array("theta", self.theta)
+        theta = frozen_array("theta", self.theta)
         if theta.ndim not in (1, 2) or theta.size == 0:
             raise ValueError(
                 f"theta must be a vector or a (k, d) array of centres; found shape {theta.shape}"
@@ -163,7 +163,7 @@ class Anchor(Ball):
         ids = np.array(self.ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise ValueError(f"ids must be a vector of integers; found {self.ids!r}")
-        frozen = {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
+        frozen = {name: frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
         object.__setattr__(self, "ids", read_only(ids.astype(np.int64)))
         object.__setattr__(self, "frozen", MappingProxyType(frozen))
 
@@ -185,7 +185,7 @@ class Anchor(Ball):
         return Ball(self.theta, self.radius)
 
 
-def _frozen_array(name: str, given: Any) -> Array:
+def frozen_array(name: str, given: Any) -> Array:
     """Copy numbers to a read-only array; ValueError if they are not numbers, or not finite."""
     try:
         array = np.array(given)
@@ -357,6 +357,10 @@ class Loss(ABC):
         """Return this loss with what it needs to know about the data, measured on points."""
         return self.bind(self.freeze(points))
 
+    def unmeasured(self) -> Loss:
+        """Return this loss without what ``freeze`` derived."""
+        return self
+
     def prepared(self, X: Any) -> Loss:
         """Return this loss with what can be computed ahead for these rows, which must not change."""
         return self
@@ -392,7 +396,7 @@ class Loss(ABC):
     def check_labels(self, y: Array) -> None:  # noqa: B027
         """Raise ValueError naming the first label that this loss does not accept; by default all are."""
 
-    def classes_of(self, y: Array) -> Array:
+    def classes_of(self, y: Any) -> Array:
         """Return the number of each label's class, from 0, for a loss that has classes."""
         return np.maximum(y, 0).astype(np.int32)  # -1 and 0 are the first of two
 
@@ -502,7 +506,7 @@ class Loss(ABC):
 
     def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
         """Check a theta for rows of ``n_columns`` columns, and return it as an array."""
-        shape, given = self.parameter_shape(n_columns), _frozen_array(name, theta)
+        shape, given = self.parameter_shape(n_columns), frozen_array(name, theta)
         if shape is not None and given.shape != tuple(shape):
             raise ValueError(
                 f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {shape}"

@@ -5,10 +5,10 @@ With s_y the probability of label y under the base loss, exp(-loss), and one sha
     P(y | x) = c_y(x) + (1 - sum_j c_j(x)) s_y(x),    c = softmax(u_1, ..., u_k, 0) without the last,
     u_j(x) = a_j + log 0.01 + softplus(b_j) t(x),     t(x) = log max(d(x), 1)
 
-where d is a robust squared distance, 1 at the upper quartile, and no larger than that of the farthest row that it
-was measured on: beyond, nothing is known. The loss -log P is continuous and bounded by
--log c_y, so a problem of the paper's kind, without outliers to set aside. The distance is measured on a sample
-and frozen in the anchor: as for a sampler, a loss does not depend on which other rows are present.
+where d is a robust squared distance, 1 at the upper quartile, and no larger than that of the farthest row
+that it was measured on: beyond, nothing is known. The loss -log P is continuous and bounded by -log c_y, so
+a problem of the paper's kind, without outliers to set aside. The distance is measured on a sample and frozen
+in the anchor: as for a sampler, a loss does not depend on which other rows are present.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from scipy.special import expit, log_softmax
 from duramen.arrays import (
     Array,
     Rows,
+    check_range,
     dense_block,
-    read_only,
     row_norms,
     row_products,
     scratch_rows,
     to_dense,
     weighted_quantiles,
 )
-from duramen.losses.base import Ball, Explanation, Loss, ignore_overflow
+from duramen.losses.base import Ball, Explanation, Loss, frozen_array, ignore_overflow
 from duramen.losses.linear import LinearLoss, LogisticLoss, change_of_predictors, linear_predictors, softplus
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import join_chunks
@@ -64,7 +64,8 @@ class ContaminatedLoss(LinearLoss):
     distance. There is nothing to set aside: leave ``n_outliers`` at 0.
 
     The distance is measured where the loss is used (:func:`duramen.robust_coreset`, :func:`duramen.solve`,
-    :func:`duramen.find_anchor`), and kept in anchors, coresets and solutions; :meth:`Loss.measure` does the same.
+    :func:`duramen.find_anchor`), and kept in anchors, coresets and solutions; :meth:`Loss.measure` does the
+    same. A loss that has been measured keeps its distance.
 
     Parameters
     ----------
@@ -81,8 +82,8 @@ class ContaminatedLoss(LinearLoss):
     >>> y[:500] = -1  # a tenth of the rows contradict the others
     >>> plain = dm.solve(dm.points(X, y), dm.LogisticLoss())
     >>> robust = dm.solve(dm.points(X, y), dm.ContaminatedLoss(dm.LogisticLoss()))
-    >>> plain.theta[:2].round(1), robust.theta[:2].round(1)
-    (array([-0. ,  0. ]), array([3.9, 0. ]))
+    >>> [round(float(fit.theta[0])) for fit in (plain, robust)]
+    [0, 4]
     """
 
     units_off = 64.0
@@ -103,19 +104,26 @@ class ContaminatedLoss(LinearLoss):
                 f"base={self.base!r} must be a LogisticLoss or a SoftmaxLoss, such as dm.LogisticLoss()"
             )
         if self.frame is not None:
-            vars(self)["frame"] = read_only(np.array(self.frame, dtype=np.float64))
+            vars(self)["frame"] = frame = frozen_array("frame", self.frame)
+            if frame.ndim != 2 or len(frame) < 2 or not frame.size:
+                raise ValueError(f"frame must be (n_columns + 1, q); found shape {frame.shape}")
+        vars(self)["farthest"] = check_range("farthest", self.farthest, 0, _NO_LIMIT, "a number from 0 to 64")
         for name in ("fit_intercept", "has_classes", "classifies", "n_classes"):
             vars(self)[name] = getattr(self.base, name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # so that a copy is read-only too, and without the rows that it was prepared for
+        return type(self), (self.base, self.frame, self.farthest)
+
     @property
     def max_slope(self) -> float:  # type: ignore[override]
-        """The largest slope in all predictors together: docs/mathematics.md."""
+        """The largest slope in all predictors together: docs/losses.md."""
         return 2**0.5 if self.classifies else 3.0
 
     @property
     def max_curvature(self) -> float:  # type: ignore[override]
         """The largest second derivative in all of them."""
-        return 1.5 if self.classifies else 4.5
+        return 0.625 if self.classifies else 4.5
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         *classes, p = self.base.parameter_shape(n_columns)
@@ -143,18 +151,25 @@ class ContaminatedLoss(LinearLoss):
     def anchor_rows(self, n_columns: int) -> int:
         return self.base.anchor_rows(n_columns)
 
+    def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
+        if self.frame is not None:
+            self._frame_of(n_columns)
+        return super().check_parameters(theta, n_columns, name)
+
     def check_labels(self, y: Array) -> None:
         self.base.check_labels(y)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return self.base.encode_labels(y, dtype)
 
-    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         return self.base.explain(self.split(theta, X.shape[1])[0], X, y, mean)
 
     # the distance
 
     def freeze(self, points: WeightedPoints) -> dict[str, Array]:
+        if self.frame is not None:
+            return {FAR: self.frame, FARTHEST: np.array([self.farthest])}
         X, weights = thin(points, _SAMPLE)
         with ignore_overflow():
             sums = X @ np.ones(X.shape[1])
@@ -165,6 +180,9 @@ class ContaminatedLoss(LinearLoss):
     @property
     def measured(self) -> bool:
         return self.frame is not None
+
+    def unmeasured(self) -> ContaminatedLoss:
+        return replace(self, frame=None, farthest=_NO_LIMIT)
 
     def bind(self, frozen: Mapping[str, Array]) -> ContaminatedLoss:
         if not {FAR, FARTHEST} <= set(frozen):
@@ -184,18 +202,23 @@ class ContaminatedLoss(LinearLoss):
         chunk_rows = min(4096, scratch_rows(rows))
         return join_chunks(lambda chunk: [self._far(dense_block(rows, chunk))], rows.shape[0], chunk_rows)[0]
 
+    def _frame_of(self, n_columns: int) -> Array:
+        if self.frame is None:
+            raise ValueError(f"{self!r} has no robust distance yet; use {self!r}.measure(points)")
+        if len(self.frame) != n_columns + 1:
+            raise ValueError(
+                f"the robust distance was measured on {len(self.frame) - 1} columns; X has {n_columns}"
+            )
+        return self.frame
+
     def _far(self, block: Rows) -> Array:
         """Compute t of a chunk by BLAS, and where its rounding could matter, by sums in a fixed order."""
-        frame = self.frame
-        if frame is None:
-            raise ValueError(f"{self!r} has no robust distance yet; use {self!r}.measure(points)")
-        if len(frame) != block.shape[1] + 1:
-            raise ValueError(f"the robust distance is of {len(frame) - 1} columns; X has {block.shape[1]}")
-        wide = block.astype(np.float64, copy=False)
+        frame, wide = self._frame_of(block.shape[1]), block.astype(np.float64, copy=False)
         with ignore_overflow():
             square = _squares(wide @ frame[:-1] + frame[-1])
             units = np.log(square) / _UNIT
-            off = (len(frame) + 2) * np.finfo(float).eps * np.linalg.norm(frame) * np.hypot(row_norms(wide), 1)
+            unit = (len(frame) + 2) * np.finfo(float).eps
+            off = unit * np.linalg.norm(frame) * np.hypot(row_norms(wide), 1)
             off = (2 * off + off**2) / _UNIT  # of the logarithm of a square of 1 or more
             doubtful = np.flatnonzero(~(np.abs(units - np.rint(units)) > off) & ~(units < -off))
             if len(doubtful):
@@ -220,7 +243,7 @@ class ContaminatedLoss(LinearLoss):
         return np.column_stack([m, noise[:, 0] + _USUAL + softplus(noise[:, 1]) * t, t])
 
     def _parts(self, predictors: Array, y: Array) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Return predictors of the base, u of each class (n, k), and where that of each row's own class is."""
+        """Return predictors of the base, u of each class (n, k), and where that of a row's own class is."""
         u = predictors[:, -1 - self.n_classes : -1]
         own = np.arange(len(u)), (y > 0).astype(np.intp) if self.classifies else y
         return predictors[:, 0] if self.classifies else predictors[:, : self.n_classes], u, own
@@ -263,8 +286,8 @@ class ContaminatedLoss(LinearLoss):
         base, pulls, steps = self._pulls(theta, X.shape[1], cache)
         super().put_gradients(out, theta, X, y, base)
         noise = np.stack([pulls, pulls * steps], axis=2)
-        all_parts = out.reshape(-1, *theta.shape)
-        all_parts[..., X.shape[1] + self.fit_intercept :] = noise.reshape(len(out), *theta.shape[:-1], -1)
+        rest = out.reshape(-1, *theta.shape)[..., X.shape[1] + self.fit_intercept :]
+        rest[:] = noise.reshape(rest.shape)
 
     def _sum_gradients(self, theta: Array, rows: Rows, weights: Array, cache: Any) -> Array:
         base, pulls, steps = self._pulls(theta, rows.shape[1], cache)
@@ -287,15 +310,28 @@ class ContaminatedLoss(LinearLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        reach = [change_of_predictors(ball, rows, norms) for norms in (self.base.reach(rows), 1.0)]
-        reach = np.stack(np.broadcast_arrays(*reach), axis=1)
-        bound = self._over_rows(ball.theta, rows, y, reach=reach)[0].astype(np.float64, copy=False)
-        steep = float(ball.radius) * (1 + 1e-9) * self.lipschitz(rows)
-        return np.fmin(bound, steep + 64 * np.finfo(rows.dtype).eps)
+        moves = [change_of_predictors(ball, rows, norms) for norms in (self.base.reach(rows), 1.0)]
+        reach = np.stack(np.broadcast_arrays(*moves), axis=1)
+
+        def here(m: Array, y: Array) -> Array:
+            return np.fmin(self.pointwise(m, y), np.inf)  # not NaN, as in the bound itself
+
+        values, slopes, bound = self._over_rows(ball.theta, rows, y, here, self.slope, reach=reach)
+        farthest = change_of_predictors(ball, rows, self.reach(rows))
+        with ignore_overflow():
+            base, pulls, steps = self._pulls(ball.theta, rows.shape[1], slopes)
+            noise = pulls * np.hypot(1, steps, dtype=rows.dtype) * moves[1]
+            if self.classifies:
+                steep = np.linalg.norm(np.column_stack([base * moves[0], noise]), axis=1)
+            else:
+                steep = np.hypot(base * moves[0][:, None], noise).sum(axis=1)
+            steep = np.fmin(self.max_slope * farthest, steep + self.max_curvature / 2 * farthest**2)
+            slack = self.units_off * np.finfo(rows.dtype).eps * (2 * values + steep + 1)
+            return np.fmin(bound, steep + slack)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Bound the change by that at two corners, as -log P falls in the predictors of the own class only."""
-        base, u, own = self._parts(m, y)
+        """Bound the change by that at two corners: -log P falls in the predictors of the own class alone."""
+        _, u, own = self._parts(m, y)
         along = -np.ones_like(u)
         along[own] = 1.0
         toward = y if self.classifies else along
@@ -318,7 +354,9 @@ class ContaminatedLoss(LinearLoss):
 
     def values_and_blame(self, theta: Array, X: Any, y: Any) -> tuple[Array, Array, Array]:
         """Compute values, the blame of each row, and whether it is farther out than three quarters are."""
-        return tuple(self._over_rows(theta, X, y, self.pointwise, self.pointwise_blame, self._is_far))
+        functions = self.pointwise, self.pointwise_blame, self._is_far
+        values, blame, far = self._over_rows(theta, X, y, *functions)
+        return values, blame, far
 
     def _is_far(self, m: Array, y: Array) -> Array:
         return m[:, -1] > 0
@@ -395,6 +433,8 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
         scatter += np.diag(_RIDGE * np.maximum(np.diag(scatter), _LEAST * every))
         root = solve_triangular(np.linalg.cholesky(scatter), np.eye(len(scatter)), lower=True).T
     square = _squares((rows - mean) @ root)
+    lost = (d + 64) * np.finfo(float).eps * np.abs(mean)  # by rounding, where rows are equal
+    square[square <= _squares(lost[None] @ np.abs(root))] = 0.0
     usual = weighted_quantiles(square, share, [0.75])[0]
     root /= np.sqrt(usual if usual > 0 else square.max() or 1.0)
     return np.vstack([scale[:, None] * (directions @ root), -mean @ root])

@@ -92,7 +92,7 @@ class LinearLoss(BuiltInLoss):
         y = self._labels(y, X)
         if not self.has_classes:
             return
-        numbers = np.maximum(y, 0).astype(np.intp)
+        numbers = self.classes_of(y)
         found = np.bincount(numbers, weights, self.n_classes)
         if not found.all():
             raise ValueError(
@@ -118,7 +118,7 @@ class LinearLoss(BuiltInLoss):
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
-        gradients = out.reshape(*slopes.shape, -1)
+        gradients = out.reshape(*slopes.shape, np.shape(theta)[-1])
         np.einsum("i...,ij->i...j", slopes, rows, out=gradients[..., :d], dtype=out.dtype)
         gradients[..., d : d + self.fit_intercept] = slopes[..., None]
 
@@ -134,7 +134,8 @@ class LinearLoss(BuiltInLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        return self._over_rows(ball.theta, rows, y, reach=change_of_predictors(ball, rows, self.reach(rows)))[0]
+        reach = change_of_predictors(ball, rows, self.reach(rows))
+        return self._over_rows(ball.theta, rows, y, reach=reach)[0]
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""

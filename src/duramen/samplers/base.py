@@ -30,6 +30,8 @@ _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
 _PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
 _MANY = 200  # groups; for more, limits take longer than sorting
+OF_A_CLASS = 200
+"""The rows of a class, if the size allows: where fewer are expected, it is set apart (docs/sampling.md)."""
 
 
 def uniforms(seed: int, ids: Array) -> Array:
@@ -194,6 +196,21 @@ class Strata(NamedTuple):
         counts = np.bincount(groups, self.counts)
         return groups, apportion(np.bincount(groups, self.weights) * factors, counts, size)
 
+    def set_rare_apart(self, size: int) -> tuple[Array, Array]:
+        """Share ``size`` out so that none is missed: a few for each that is rare, the rest for all others.
+
+        Examples
+        --------
+        >>> Strata(np.arange(3), np.array([700, 3, 500]), np.array([700.0, 3.0, 500.0])).set_rare_apart(60)
+        (array([1, 0, 1]), array([ 3, 57]))
+        """
+        least = min(OF_A_CLASS, max(size // (2 * len(self.counts)), size >= len(self.counts)))
+        expected = size * self.weights / self.weights.sum()
+        rare = (expected < least * (1 - 1e-9)) & (size < self.counts.sum())  # however sums are rounded
+        groups = np.where(rare, np.cumsum(rare) - 1, np.count_nonzero(rare))
+        few = np.minimum(self.counts[rare], least)
+        return groups, np.append(few, min(size - few.sum(), self.counts[~rare].sum()))
+
 
 class Sampler(ABC):
     """A method that reduces many points to a few weighted points that represent them.
@@ -260,15 +277,28 @@ class RankedSampler(Sampler):
         return {}
 
     def strata(self, anchored: AnchoredPoints) -> Array | None:
-        """Return the number of each point's stratum: (n,) integers; None for a single stratum."""
-        return None
+        """Return the number of each point's stratum: (n,) integers; None for a single stratum.
+
+        By default it is the class of the point, for a loss that has classes.
+        """
+        has_classes = anchored.loss is not None and anchored.loss.has_classes
+        return anchored.loss.classes_of(anchored.points.y) if has_classes and self.has_class_strata else None
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Share ``size`` out: the group each stratum is pooled into, and the size of each group.
 
-        By default each stratum is a group, with a size in proportion to its weight.
+        By default each stratum is a group, with a size in proportion to its weight; but classes are one
+        group, the last, except those that it would hardly draw from.
         """
+        if self.has_class_strata:
+            return strata.set_rare_apart(size)
         return strata.share_out(size, np.arange(len(strata.numbers)))
+
+    @property
+    def has_class_strata(self) -> bool:
+        """Whether strata and groups are those of the default: the classes, or a single one."""
+        kind = type(self)
+        return kind.strata is RankedSampler.strata and kind.allocate is RankedSampler.allocate
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         return Bound(self).reduce(points, size, rng)
@@ -477,8 +507,12 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
             f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
             f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
         )
-    entries, totals = points.smallest(pooled, sizes), np.bincount(pooled, strata.weights)
-    found, _, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
+    totals = np.bincount(pooled, strata.weights)
+    if sampler.has_class_strata and len(sizes) > 1:
+        entries, found, thresholds = _smallest_of_classes(points, pooled, sizes)
+    else:
+        entries = points.smallest(pooled, sizes)
+        found, _, thresholds = smallest_of_groups(entries.ranks, entries.ids, entries.groups, sizes)
     rows, ids, own, ranks, groups = (column[found] for column in entries)
     with ignore_overflow():
         inclusion = np.fmin(uniforms(seed, ids) / ranks * thresholds[groups], 1.0)
@@ -491,6 +525,25 @@ def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: in
         factors = np.where(others > 0, left / others, 1 + left / kept)[groups]
         weights *= np.where(certain & (others > 0)[groups], 1.0, factors)
     return Chosen(rows, weights, inclusion, groups.astype(np.int32))
+
+
+def _smallest_of_classes(points: Stratified, pooled: Array, sizes: Array) -> tuple[Entries, Array, Array]:
+    """Find the smallest ranks of each rare class, and of the others, the last group; and the next ranks.
+
+    Rare points compete in the draw from the last group, too, to no effect but that all draws need the
+    smallest ranks of all points and a few of each class, and a summary holds no more than those.
+    """
+    last = len(sizes) - 1
+    entries = points.smallest(pooled, np.full(len(sizes), sizes[-1]))
+    rows, ranks, ids, groups = np.arange(len(entries.rows)), entries.ranks, entries.ids, entries.groups
+    first = np.lexsort((ids, ranks))[: sizes[-1]]
+    if (groups[first] == last).any():
+        rare = np.flatnonzero(groups < last)
+        rows, groups = np.append(rows, rare), np.append(groups, np.full(len(rare), last))
+    else:
+        sizes = np.append(sizes[:-1], min(sizes[-1], sizes[:-1].max()))
+    found, _, thresholds = smallest_of_groups(ranks[rows], ids[rows], groups, sizes)
+    return entries, found[found < len(entries.rows)], thresholds
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dposv, dpotrf
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -59,7 +59,7 @@ class Coordinates(NamedTuple):
 
 
 def with_frame(problem: Problem) -> Problem:
-    """Return a problem with the coordinates that it comes with, or else measure them, and its loss prepared."""
+    """Return a problem with its coordinates, measured unless it comes with them, and its loss prepared."""
     if problem.frame is not None:
         return problem
     loss: Any = problem.loss.prepared(problem.X)
@@ -127,7 +127,13 @@ class GradientFit(Fit):
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
-    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope", "curvature")
+    needs: ClassVar[tuple[str, ...]] = (
+        "fit_intercept",
+        "max_curvature",
+        "encode_labels",
+        "slope",
+        "curvature",
+    )
     damping = 0.0
 
     def __init__(self, problem: Problem) -> None:
@@ -200,12 +206,13 @@ class MixtureFit(NewtonFit):
     needs = (*NewtonFit.needs, "far", "split", "mix")
 
     def __init__(self, problem: Problem) -> None:
-        self.far = problem.loss.far(problem.X)
         super().__init__(problem)
+        self.far = self.loss.far(problem.X)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         d, loss = self.problem.points.n_columns, self.loss
         base, noise = loss.split(self.frame.from_theta(theta), d)
+        rates = expit(noise[:, 1])
         places = [np.atleast_2d(part) for part in loss.split(np.arange(theta.size).reshape(theta.shape), d)]
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
@@ -215,7 +222,7 @@ class MixtureFit(NewtonFit):
                 predictors = loss.mix(block @ base.T, noise, t)
                 pull = weigh(loss.slope(predictors, labels)[:, :-1].T, kept[chunk])
                 bends = weigh(loss.curvature(predictors, labels).T, kept[chunk])
-                apart = [np.column_stack([np.ones_like(t), t * steep]) for steep in expit(noise[:, 1])]
+                apart = [np.column_stack([np.ones_like(t), t * steep]) for steep in rates]
                 blocks = [block] * len(places[0]) + apart
                 slope, hessian = np.zeros(theta.size), np.zeros((theta.size, theta.size))
                 mine = [*places[0], *places[1]]
@@ -224,17 +231,23 @@ class MixtureFit(NewtonFit):
                     for two in range(one + 1):
                         part = to_dense(rows.T @ (blocks[two] * bends[one, two][:, None]))
                         hessian[np.ix_(own, mine[two])], hessian[np.ix_(mine[two], own)] = part, part.T
-                for (_, steep), part, rate in zip(places[1], pull[-len(noise) :], expit(noise[:, 1]), strict=True):
+                for (_, steep), part, rate in zip(places[1], pull[-len(noise) :], rates, strict=True):
                     hessian[steep, steep] += part @ t * rate * (1 - rate)
                 return slope, hessian, np.abs(pull).sum()
 
         slope, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        hessian += np.diag(self.ridge.ravel())
-        units = 1/np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-8*self.problem.kept_weight / self.units**2))
-        sizes, directions = linalg.eigh(hessian * units * units[:, None])
-        hessian = (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
-        hessian -= np.diag(self.ridge.ravel())
-        return slope, hessian, pulls
+        ridge, least = np.diag(self.ridge.ravel()), _SOLID * self.problem.kept_weight / self.units**2
+        return slope, _positive(hessian + ridge, least) - ridge, pulls
+
+
+def _positive(hessian: Array, least: Array) -> Array:
+    """Replace eigenvalues by their sizes, so that Newton steps leave saddles behind (Dauphin et al. 2014)."""
+    units = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), least))
+    scaled = hessian * units * units[:, None]
+    if not dpotrf(scaled)[1] or not np.isfinite(scaled).all():
+        return hessian
+    sizes, directions = linalg.eigh(scaled)
+    return (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
 
 
 def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:

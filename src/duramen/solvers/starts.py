@@ -39,6 +39,7 @@ _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one 
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
 _TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
+_RACE, _BEHIND, _SAME = Stopping(max_iter=12), 1.03, 1.0001  # starts of a mixture: what is left of them
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
 _objective = attrgetter("objective")
@@ -47,13 +48,12 @@ _objective = attrgetter("objective")
 def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
     """Draw points in proportion to their weight, with replacement, and the weight to set aside with them.
 
-    A point drawn twice has weight 2. Each of two classes has exactly its share of the sample, so the rare one
-    is never missing.
+    A point drawn twice has weight 2. Each class has exactly its share of the sample, so none is missing.
     """
-    points, share = problem.points, size / problem.points.total_weight
-    labels: Any = problem.y if problem.loss.classifies else np.zeros(len(points))
-    classes, drawn = labels > 0, []
-    for stratum in filter(len, (np.flatnonzero(classes), np.flatnonzero(~classes))):
+    points, loss, share = problem.points, problem.loss, size / problem.points.total_weight
+    classes = loss.classes_of(problem.y) if loss.has_classes else np.zeros(len(points), np.int32)
+    drawn = []
+    for stratum in filter(len, (np.flatnonzero(classes == one) for one in np.unique(classes)[::-1])):
         weights = points.weights[stratum]
         n = max(1, round(share * weights.sum()))
         alike = (weights == weights[0]).all()
@@ -61,8 +61,9 @@ def draw_sample(problem: Problem, size: int, rng: np.random.Generator) -> Proble
         drawn.append(stratum[places])
     rows, counts = np.unique(np.concatenate(drawn), return_counts=True)
     part = points.take_unchecked(rows, counts.astype(np.float64))
-    # neither all points nor a whole class must be set aside
-    z = min(_aside(problem, size), 0.9 * min(filter(None, np.bincount(classes[rows], counts))))
+    # neither all points nor one class of two must be set aside
+    heavy = np.bincount(classes[rows] if loss.classifies else 0 * rows, counts)
+    z = min(_aside(problem, size), 0.9 * heavy[heavy > 0].min())
     return replace(problem, points=part, z=z, ridge=problem.ridge * share, frame=None)
 
 
@@ -169,11 +170,22 @@ def _shrink(part: Problem) -> Problem:
     return replace(part, ridge=part.ridge + ridge)
 
 
-def base_starts(problem: Problem) -> Iterator[Array]:
-    """Fit the base of a loss to all points, to those near the middle, and to those that fit best.
+def base_starts(problem: Problem) -> list[Array]:
+    """Find starts for a loss that extends another, the best first.
 
-    Yield each fit as a start: which basin of the likelihood the parameters end in depends on it.
+    They are fits of that one to all points, to those near the middle, and to those that fit best: which basin
+    of the likelihood the parameters end in depends on it. After a few iterations from each, those that are
+    far behind, or have met, are left out.
     """
+    runs = sorted((alternate(problem, theta, _RACE) for theta in _base_fits(problem)), key=_objective)
+    kept = runs[:1]
+    for run in runs[1:]:
+        if _SAME * kept[-1].objective < run.objective < _BEHIND * runs[0].objective:
+            kept.append(run)
+    return [run.theta for run in kept]
+
+
+def _base_fits(problem: Problem) -> Iterator[Array]:
     loss: Any = problem.loss
     points, d = problem.points, problem.points.n_columns
     ridge = loss.split(problem.ridge, d)[0]
@@ -184,8 +196,7 @@ def base_starts(problem: Problem) -> Iterator[Array]:
         near = points.with_parts(weights=points.weights * np.exp(-loss.far(points.X)))
     theta = alternate(replace(base, points=near), theta, Stopping()).theta
     yield loss.join(theta)
-    codes = np.maximum(loss.base.encode_labels(problem.y, np.float64), 0).astype(np.intp)
-    classes = np.bincount(codes, points.weights)
+    classes = np.bincount(loss.classes_of(problem.y), points.weights)
     z = min(_TRIMMED * points.total_weight, 0.5 * classes[classes > 0].min())
     yield loss.join(alternate(replace(base, z=z), theta, Stopping()).theta)
 
@@ -388,12 +399,13 @@ def find_anchor(
     >>> [0.0, 0.0] in dm.Ball(anchor.theta[0], 0.3)
     True
     """
-    problem = problem_of(points, loss, n_outliers)
+    n_rows = n_rows or len(points)
+    problem = problem_of(points, loss, n_outliers, is_sample=n_rows > len(points))
     if isinstance(init, str):
         raise TypeError(f"init={init!r} must be a theta for find_anchor, not a name; or leave it out")
     ready = check_init(problem, init)
     rngs = spawn(generator(random_state), _ANCHORS)
-    size = _size(problem, n_rows or len(points))
+    size = _size(problem, n_rows)
     samples = [draw_sample(problem, size, rng) for rng in rngs]
     found = [_rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=partial(_score, problem, samples))
@@ -413,7 +425,7 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     stopping = Stopping(max_iter=30)
     if init is None:
         if part.loss.base is not None:
-            return min((alternate(part, theta, _REFITS) for theta in base_starts(part)), key=_objective).theta
+            return base_starts(part)[0]
         if part.loss.has_predictors:
             return search(part, rng, QUICK)[1].theta
         init = part.zero()
