@@ -43,8 +43,8 @@ _PARAMETERS = """n_outliers : float, or "auto" where that is the default
     coreset_size : int, "auto" or None
         How many weighted rows to fit on. "auto" starts from 1,000 (4,000 if the
         contamination is learned), or 50 per parameter if that is more, and grows
-        until the relative standard error of the objective is below ``tol``; ``coreset_size_`` is the result. None fits
-        on all rows.
+        until the relative standard error of the objective is below ``tol``;
+        ``coreset_size_`` is the result. None fits on all rows.
     sampler : str or Sampler
         "auto", "leverage", "sensitivity", "layered", "uniform", or a custom sampler.
     n_init : int
