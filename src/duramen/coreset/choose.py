@@ -120,7 +120,7 @@ class _LossBins(UniformSampler):
             height = np.clip(np.log2(anchored.losses, dtype=np.float64), -2000, 2000)
         bins = np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
         if self.apart:
-            classes = anchored.loss.classes_of(anchored.points.y)
+            classes = anchored.loss.classes_of(anchored.points.y).astype(np.int64)
             bins = np.where(np.isin(classes, self.apart), _ABOVE + classes, bins)
         return bins
 

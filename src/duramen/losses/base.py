@@ -398,7 +398,9 @@ class Loss(ABC):
 
     def classes_of(self, y: Any) -> Array:
         """Return the number of each label's class, from 0, for a loss that has classes."""
-        return np.maximum(y, 0).astype(np.int32)  # -1 and 0 are the first of two
+        if self.classifies:  # -1 and 0 are the first of two
+            return (np.asarray(y) > 0).view(np.int8)
+        return np.asarray(y).astype(np.int32)
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         """Predict rows in float64; a custom loss predicts nothing.
