@@ -412,8 +412,8 @@ def fit(data: AllRows) -> FitResult:
         refuse_nonfinite(data.points.X)
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     enough_rows = ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1)
-    least = MIN_SIZE if settings.loss.base is None else MIN_LEARNED
-    size = max(least, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
+    learns = settings.loss.base is not None
+    size = max(MIN_LEARNED if learns else MIN_SIZE, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
@@ -427,15 +427,18 @@ def fit(data: AllRows) -> FitResult:
                 )
             size = 4 * size
             continue
-        rounds = [FitResult(_solve(settings, core), core, size, trials)]
-        for _ in range(settings.n_rounds - 1 if len(core) < n else 0):
+        more = settings.n_rounds - 1 if len(core) < n else 0
+        rough = core.anchor.theta if learns and more else None  # good enough for an anchor
+        rounds = [FitResult(_solve(settings, core, init=rough), core, size, trials)]
+        for _ in range(more):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = rounds[-1].solution.theta
             kept = {name: anchor.frozen[name] for name in settings.loss.freezes}
             core = data.build(len(core), Anchor(theta, anchor.radius).freeze(**kept))
             if not _is_representative(core):
                 break
-            rounds.append(FitResult(_solve(settings, core, init=theta), core, len(core), trials))
+            solution = _solve(settings, core, init=None if learns else theta)
+            rounds.append(FitResult(solution, core, len(core), trials))
         found = rounds[-1]
         if len(rounds) > 1 and len(core) < enough_rows:  # a later round may be worse: docs/estimators.md
             found = min(rounds, key=lambda one: data.objective(one.solution))

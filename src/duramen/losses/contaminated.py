@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -252,15 +253,14 @@ class ContaminatedLoss(LinearLoss):
         base, u, own = self._parts(m, y)
         loss, others = self.base.pointwise(base, y), np.array(u)
         others[own] = -np.inf
-        against = np.logaddexp(np.logaddexp.reduce(others, axis=1), np.log(-np.expm1(-loss)))
-        return softplus(against - np.logaddexp(u[own], -loss))
+        against = _log_sum(*others.T, np.log(-np.expm1(-loss)))
+        return softplus(against - _log_sum(u[own], -loss))
 
     def slope(self, m: Array, y: Array) -> Array:
         """Compute the derivative in each predictor; t, which comes last, is passed along."""
         base, u, own = self._parts(m, y)
         loss = self.base.pointwise(base, y)
-        label = np.logaddexp(u[own], -loss)
-        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
+        label, shares = _log_sum(u[own], -loss), _shares(u)
         shares[own] -= np.exp(u[own] - label)
         pull = self.base.slope(base, y)
         return np.column_stack([(np.exp(-loss - label) * pull.T).T, shares, m[:, -1]])
@@ -269,9 +269,9 @@ class ContaminatedLoss(LinearLoss):
         """Compute the second derivatives in the predictors: (n, k, k), without t."""
         base, u, own = self._parts(m, y)
         k, loss = m.shape[1] - 1 - self.n_classes, self.base.pointwise(base, y)
-        label = np.logaddexp(u[own], -loss)
+        label = _log_sum(u[own], -loss)
         blame, model = np.exp(u[own] - label), np.exp(-loss - label)
-        shares = np.exp(u - np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None])
+        shares = _shares(u)
         pull = np.zeros((len(m), m.shape[1] - 1), m.dtype)
         pull[:, :k] = self.base.slope(base, y).reshape(-1, k)
         pull[own[0], k + own[1]] = 1.0
@@ -388,6 +388,16 @@ class ContaminatedLoss(LinearLoss):
         u = self.mix(m, noise, t)[:, -1 - self.n_classes : -1]
         rest = np.logaddexp.reduce(u, axis=1, initial=0.0)[:, None]
         return model, np.logaddexp(u, model) - rest, u - rest
+
+
+def _log_sum(*logs: Any) -> Array:
+    """Compute the logarithm of a sum, of which one part at least is finite: much faster than logaddexp."""
+    top = reduce(np.maximum, logs)
+    return top + np.log(sum(np.exp(one - top) for one in logs))
+
+
+def _shares(u: Array) -> Array:
+    return np.exp(u - _log_sum(0.0, *u.T)[:, None])
 
 
 def _squares(images: Array) -> Array:

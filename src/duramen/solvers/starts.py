@@ -39,7 +39,7 @@ _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one 
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
 _TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
-_SAME = 1.0001  # objectives of starts of a mixture that have met
+_SAME = 1.003  # objectives of starts of a mixture that have met
 _RACE = Stopping(max_iter=12)  # before they are compared
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
