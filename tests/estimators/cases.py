@@ -56,7 +56,7 @@ class Case:
             None: None,
             "sign": (m + rng.logistic(size=n) > 0).astype(int),
             "class": np.digitize(m + rng.logistic(size=n), [-1, 1]),
-            "clear class": np.digitize(4 * m + rng.logistic(size=n), [-3, 3]),
+            "clear class": np.digitize(4 * m + np.random.default_rng(n).logistic(size=n), [-3, 3]),
             "real": m + 0.3 * rng.normal(size=n),
             "count": rng.poisson(np.exp(m / 2)).astype(float),
         }[self.label]

@@ -78,7 +78,8 @@ def test_weight_is_copies_and_zero_is_absent(case):
     copies = np.repeat(np.arange(n), weights)
     heavy = case.fit(X, y, sample_weight=weights, coreset_size=None)
     many = case.fit(X[copies], take(y, copies), coreset_size=None)
-    assert heavy.solution_.objective == pytest.approx(many.solution_.objective, rel=1e-6)
+    rel = 1e-6 if case.share else 1e-4  # the core that a distance is measured on does not part a row
+    assert heavy.solution_.objective == pytest.approx(many.solution_.objective, rel=rel)
     if case.share:
         one, two = (np.sort(model.solution_.theta, axis=0) for model in (heavy, many))
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
