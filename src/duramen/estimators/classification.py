@@ -116,7 +116,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     >>> model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
     >>> model.coef_.round(1) + 0.0, model.predict([[1.0, 0.0, 0.0]])
     (array([[2., 0., 0.]]), array(['yes'], dtype='<U3'))
-    >>> float(model.contamination_.far.value.round(2)), model.contamination_.high < 0.04
+    >>> round(model.contamination_.far.value, 2), model.contamination_.high < 0.04
     (0.08, True)
     >>> bool((model.outlier_probability(X, y)[:2000] > 0.99).all())
     True
