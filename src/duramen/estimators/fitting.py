@@ -413,7 +413,11 @@ def fit(data: AllRows) -> FitResult:
         return FitResult(_solve(settings, data.points), None, sys.maxsize, [])
     enough_rows = ROWS_A_PARAMETER * np.prod(settings.loss.parameter_shape(data.n_columns) or 1)
     learns = settings.loss.base is not None
-    size = max(MIN_LEARNED if learns else MIN_SIZE, enough_rows) if is_auto(settings.coreset_size) else settings.coreset_size
+    size = (
+        max(MIN_LEARNED if learns else MIN_SIZE, enough_rows)
+        if is_auto(settings.coreset_size)
+        else settings.coreset_size
+    )
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:

@@ -39,7 +39,7 @@ _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one 
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
 _TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
-_SAME = 1.003  # objectives of starts of a mixture that have met
+_SAME, _BEHIND = 1.003, 1.1  # objectives of starts of a mixture that have met, and that are given up
 _RACE = Stopping(max_iter=12)  # before they are compared
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
 
@@ -176,12 +176,12 @@ def base_starts(problem: Problem, race: Stopping = _RACE) -> list[Array]:
 
     They are fits of that one to all points, to those near the middle, and to those that fit best: which basin
     of the likelihood the parameters end in depends on it. After a few iterations from each, those that have
-    met are one.
+    met are one, and those far behind are given up.
     """
     runs = sorted((alternate(problem, theta, race) for theta in _base_fits(problem)), key=_objective)
     kept = runs[:1]
     for run in runs[1:]:
-        if run.objective > _SAME * kept[-1].objective:
+        if _SAME * kept[-1].objective < run.objective < _BEHIND * kept[0].objective:
             kept.append(run)
     return [run.theta for run in kept]
 
