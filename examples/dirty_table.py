@@ -43,13 +43,13 @@ def main(folder: Path) -> None:
     write_customers(folder / "customers.csv")
     table = pd.read_csv(folder / "customers.csv", index_col="customer")
     medians = table[["age", "visits"]].median()
-    model = dm.RobustLogisticRegression(n_outliers=0.02, random_state=0)
+    model = dm.RobustLogisticRegression(random_state=0)
     model.fit(features(table, medians), table["churned"])
 
-    print(f"{len(table):,} rows, {len(model.outliers_)} set aside; the first of them:")
+    print(f"{len(table):,} rows, {len(model.outliers_)} outliers; the first of them:")
     print(table.iloc[model.outliers_[:3]].to_string(), end="\n\n")
     ages = table["age"].iloc[model.outliers_]
-    print(f"ages among those set aside: {ages.min():.0f} to {ages.max():.0f}")
+    print(f"ages among the outliers: {ages.min():.0f} to {ages.max():.0f}")
     print(f"a year of age changes the log-odds by {model.coef_[0, 0]:.3f} (the truth: -0.100)")
 
     new = pd.DataFrame({"age": [24, 66], "visits": [2, 9], "plan": ["basic", None]}, index=["C-x", "C-y"])

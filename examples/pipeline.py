@@ -44,7 +44,7 @@ def main() -> None:
     table.loc[::50, "age"] = 2026 - table["age"]  # a year of birth where the age should be
     churned[::50] = "yes"
 
-    robust = pipeline(dm.RobustLogisticRegression(n_outliers=0.02, random_state=0))
+    robust = pipeline(dm.RobustLogisticRegression(random_state=0))
     search = GridSearchCV(robust, {"classifier__C": [0.001, 0.1, 10.0]}, cv=3).fit(table, churned)
     print(f"the penalty chosen by cross-validation: C = {search.best_params_['classifier__C']}")
 
@@ -53,7 +53,7 @@ def main() -> None:
     print(f"robust {search.score(test, test_churned):.1%}")
     model = search.best_estimator_["classifier"]
     wrong = np.count_nonzero(table["age"].iloc[model.outliers_] > 150)
-    print(f"the last fit set {len(model.outliers_)} rows aside, {wrong} of them with a year for an age")
+    print(f"the last fit found {len(model.outliers_)} outliers, {wrong} of them with a year for an age")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def main() -> None:
     plain_seconds = time.perf_counter() - start
 
     start = time.perf_counter()
-    model = dm.RobustLogisticRegression(n_outliers=0.02, random_state=0).fit(X, y)
+    model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
     seconds = time.perf_counter() - start
 
     print("the true coefficients of the first three columns:  1.0  -1.0   0.0")
@@ -42,9 +42,9 @@ def main() -> None:
         "with a last look at all rows"
     )
     found = np.isin(np.arange(n_planted), model.outliers_).sum()
-    print(f"planted rows among the {len(model.outliers_):,} set aside: {found:,} of {n_planted:,}")
-    print(f"the loss of the rest, by the coreset: {model.objective_}")
-    print(f"the same, on all rows:                {model.trimmed_loss_:,.0f}")
+    print(f"planted rows among the {len(model.outliers_):,} outliers: {found:,} of {n_planted:,}")
+    print(f"the loss, by the coreset:             {model.objective_}")
+    print(f"the same, on all rows:               {model.trimmed_loss_:,.0f}")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ These hold whatever the figures are.
   in this case; with ours, use `n_outliers=0`.
 - A trimmed logistic fit sets aside the rows that it predicts worst, planted or not, and becomes
   overconfident about the others. That costs log loss rather than accuracy. Where probabilities matter,
-  choose z no larger than necessary.
+  use the default of `RobustLogisticRegression`, `n_outliers="auto"`, which learns what is wrong instead of
+  setting z aside. It is not in these tables, whose contenders are given z:
+  [under attack](attacks.md) compares it with a plain fit and with an `IsolationForest`.
 - `IsolationForest` looks at columns and not at labels: it can find rows that lie far out, and cannot see
   a wrong label. Trimming looks at losses, and sees both, where they cost more than an honest row does.
 - Fitting again reads all rows for each one that comes or goes. Learning row by row (`partial_fit`,

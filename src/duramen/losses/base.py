@@ -289,6 +289,8 @@ class Loss(ABC):
     """Whether labels are classes, ``n_classes`` of them."""
     classifies: ClassVar[bool] = False
     """Whether labels are two classes, above zero and not."""
+    is_likelihood: ClassVar[bool] = False
+    """Whether exp(-f) is the probability of the label, of a class."""
     finds_nonfinite: ClassVar[bool] = False
     """Whether values are valid unless a row holds NaN or infinity, and are not finite then."""
     fitter: ClassVar[str] = "gradient"

@@ -37,7 +37,6 @@ from duramen.arrays import (
 )
 from duramen.losses.base import Ball, Explanation, Loss, frozen_array, ignore_overflow
 from duramen.losses.linear import LinearLoss, LogisticLoss, change_of_predictors, linear_predictors, softplus
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import join_chunks
 from duramen.points import WeightedPoints, thin
 
@@ -100,7 +99,7 @@ class ContaminatedLoss(LinearLoss):
     fit_intercept: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, (LogisticLoss, SoftmaxLoss)):
+        if not getattr(self.base, "is_likelihood", False):
             raise TypeError(
                 f"base={self.base!r} must be a LogisticLoss or a SoftmaxLoss, such as dm.LogisticLoss()"
             )

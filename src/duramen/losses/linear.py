@@ -344,6 +344,7 @@ class LogisticLoss(_MarginLoss):
     array([6.93147181e-01, 0.00000000e+00, 1.00000000e+03])
     """
 
+    is_likelihood = True
     max_slope = 1.0
     max_curvature = 0.25
     max_third = 1 / (6 * 3**0.5)

@@ -39,7 +39,7 @@ class SoftmaxLoss(LinearLoss):
 
     max_slope = 2.0
     max_curvature = 1.0
-    has_classes = True
+    has_classes = is_likelihood = True
     anchor_rows, hessian_norms, neighbourhood = Loss.anchor_rows, Loss.hessian_norms, Loss.neighbourhood
 
     n_classes: int
