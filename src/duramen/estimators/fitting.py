@@ -432,7 +432,7 @@ def fit(data: AllRows) -> FitResult:
             size = 4 * size
             continue
         more = settings.n_rounds - 1 if len(core) < n else 0
-        rough = core.anchor.theta if learns and more else None  # good enough for an anchor
+        rough = anchor.theta if learns and more else None  # good enough for an anchor
         rounds = [FitResult(_solve(settings, core, init=rough), core, size, trials)]
         for _ in range(more):
             # agreeing with all rows around the solution undoes overfitting to the coreset

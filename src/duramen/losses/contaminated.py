@@ -99,7 +99,7 @@ class ContaminatedLoss(LinearLoss):
     fit_intercept: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not getattr(self.base, "is_likelihood", False):
+        if isinstance(self.base, type) or not getattr(self.base, "is_likelihood", False):
             raise TypeError(
                 f"base={self.base!r} must be a LogisticLoss or a SoftmaxLoss, such as dm.LogisticLoss()"
             )
