@@ -202,7 +202,7 @@ def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
     classes = solution.loss.classes_of(points.y)
     folds[np.bincount(classes)[classes] == 1] = _FOLDS  # the only row of a class is in every fit
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
-    for fold in range(_FOLDS):
+    for fold in np.unique(folds[folds < _FOLDS]):
         rest, part = points.take(folds != fold), folds == fold
         aside = z * rest.total_weight / points.total_weight
         found = solve_quietly(rest, solution.loss, aside, l2=l2, init=solution.theta)

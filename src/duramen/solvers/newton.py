@@ -229,7 +229,7 @@ class MixtureFit(NewtonFit):
                 for one, (own, rows) in enumerate(zip(mine, blocks, strict=True)):
                     slope[own] = rows.T @ pull[one]
                     for two in range(one + 1):
-                        part = to_dense(rows.T @ (blocks[two] * bends[one, two][:, None]))
+                        part = _product(rows, bends[one, two], blocks[two])
                         hessian[np.ix_(own, mine[two])], hessian[np.ix_(mine[two], own)] = part, part.T
                 for (_, steep), part, rate in zip(places[1], pull[-len(noise) :], rates, strict=True):
                     hessian[steep, steep] += part @ t * rate * (1 - rate)
@@ -240,14 +240,24 @@ class MixtureFit(NewtonFit):
         return slope, _positive(hessian + ridge, least) - ridge, pulls
 
 
+def _product(rows: Rows, weights: Array, others: Rows) -> Array:
+    """Compute rows' W others; where both are the same, in half the time."""
+    if rows is not others or sparse.issparse(rows):
+        return to_dense(rows.T @ (others * weights[:, None]))
+    scaled, up = rows * np.sqrt(np.abs(weights))[:, None], weights > 0
+    above, below = scaled[up], scaled[~up]
+    product: Array = above.T @ above - below.T @ below
+    return product
+
+
 def _positive(hessian: Array, least: Array) -> Array:
     """Replace eigenvalues by their sizes, so that Newton steps leave saddles behind (Dauphin et al. 2014)."""
     units = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), least))
     scaled = hessian * units * units[:, None]
     if not dpotrf(scaled)[1] or not np.isfinite(scaled).all():
         return hessian
-    sizes, directions = linalg.eigh(scaled)
-    return (directions * np.abs(sizes)) @ directions.T / units / units[:, None]
+    sizes, directions = linalg.eigh(scaled, subset_by_value=(-np.inf, 0.0))
+    return hessian - 2 * (directions * sizes) @ directions.T / units / units[:, None]
 
 
 def _sum_hessians(block: Rows, bends: Array, kept: Array) -> Array:
