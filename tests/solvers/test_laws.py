@@ -152,7 +152,8 @@ def test_types_and_layouts_agree(case, dtype):
     X = points.X.astype(dtype)
     plain = dm.solve(dm.points(X, points.y), case.loss, Z, init=init)
     turned = dm.solve(dm.points(np.asfortranarray(X), points.y), case.loss, Z, init=init)
-    assert plain.objective == pytest.approx(turned.objective, rel=1e-6)
+    rel = 1e-6 if dtype is np.float64 else 1e-5  # single precision ends where no gain can be seen
+    assert plain.objective == pytest.approx(turned.objective, rel=rel)
     assert plain.theta.dtype == np.float64
     exact = dm.solve(points, case.loss, Z, init=init)
     assert plain.objective == pytest.approx(exact.objective, rel=1e-3)

@@ -46,6 +46,7 @@ from duramen.trimming import kept_sum, kept_weights, outlier_weight
 MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
 MIN_LEARNED = 4000  # the same, if the contamination is learned: its shares and the margins trade off
 _SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
+_ROUGH = 1e-4  # the tolerance of a solution that is only an anchor
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _HUGE = 1e140  # labels whose squares may overflow
 _SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
@@ -432,8 +433,8 @@ def fit(data: AllRows) -> FitResult:
             size = 4 * size
             continue
         more = settings.n_rounds - 1 if len(core) < n else 0
-        rough = anchor.theta if learns and more else None  # good enough for an anchor
-        rounds = [FitResult(_solve(settings, core, init=rough), core, size, trials)]
+        rough = {"init": anchor.theta, "tol": _ROUGH} if learns and more else {}  # good enough for an anchor
+        rounds = [FitResult(_solve(settings, core, **rough), core, size, trials)]
         for _ in range(more):
             # agreeing with all rows around the solution undoes overfitting to the coreset
             theta = rounds[-1].solution.theta
@@ -482,14 +483,17 @@ def _is_accurate(data: AllRows, found: FitResult) -> bool:
     return error < settings.tol or len(core) >= data.n_points
 
 
-def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
+def _solve(
+    settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None, tol: float | None = None
+) -> Solution:
     loss, points = settings.loss, on if isinstance(on, WeightedPoints) else on.points
     problem: dict[str, Any] = {
         "l2": settings.l2,
         "max_iter": settings.max_iter,
         "random_state": settings.seed,
+        "tol": tol,
     }
-    if loss.has_predictors and len(points) * points.n_columns <= _SMALL:
+    if loss.has_predictors and loss.base is None and len(points) * points.n_columns <= _SMALL:
         problem["tol"] = 1e-16
     if init is None and loss.has_predictors and len(points) <= points.n_columns:
         init = _perfect_fit(loss, points, problem)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -171,14 +172,14 @@ def _shrink(part: Problem) -> Problem:
     return replace(part, ridge=part.ridge + ridge)
 
 
-def base_starts(problem: Problem, race: Stopping = _RACE) -> list[Array]:
+def base_starts(problem: Problem) -> list[Array]:
     """Find starts for a loss that extends another, the best first.
 
     They are fits of that one to all points, to those near the middle, and to those that fit best: which basin
     of the likelihood the parameters end in depends on it. After a few iterations from each, those that have
     met are one, and those far behind are given up.
     """
-    runs = sorted((alternate(problem, theta, race) for theta in _base_fits(problem)), key=_objective)
+    runs = sorted((alternate(problem, theta, _RACE) for theta in _base_fits(problem)), key=_objective)
     kept = runs[:1]
     for run in runs[1:]:
         if _SAME * kept[-1].objective < run.objective < _BEHIND * kept[0].objective:
@@ -426,7 +427,8 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     stopping = Stopping(max_iter=30)
     if init is None:
         if part.loss.base is not None:
-            return base_starts(part, _REFITS)[0]
+            init = next(islice(_base_fits(part), 1, None))  # near the middle, so not misled from far out
+            return alternate(part, init, _RACE).theta
         if part.loss.has_predictors:
             return search(part, rng, QUICK)[1].theta
         init = part.zero()
