@@ -63,7 +63,8 @@ def test_a_class_seen_only_among_the_suspected(share, seed):
     rare = round(share * z)
     positive[:rare] = True
     X[:rare] = [9.0, 9.0] + 0.1 * rng.normal(size=(rare, 2))
-    model = dm.RobustLogisticRegression(n_outliers=z, coreset_size=500, random_state=seed).fit(X, positive)
+    with pytest.warns(UserWarning, match=rf"set aside 200 of the {rare} rows .* of the class True"):
+        model = dm.RobustLogisticRegression(z, coreset_size=500, random_state=seed).fit(X, positive)
     assert model.classes_.tolist() == [False, True]
     assert np.isfinite(model.coef_).all()
     assert model.predict_proba(X).shape == (n, 2)

@@ -60,7 +60,7 @@ def test_two_rounds_undo_what_a_fit_to_few_rows_overdoes():
     y[:1000] = rng.permutation(y[:1000])
 
     def fitted(size, seed=0, **rounds):
-        model = dm.RobustLogisticRegression(coreset_size=size, C=np.inf, random_state=seed, **rounds)
+        model = dm.RobustLogisticRegression(0.02, coreset_size=size, C=np.inf, random_state=seed, **rounds)
         return model.fit(X, y).trimmed_loss_
 
     once, twice = ([fitted(400, seed, n_rounds=rounds) for seed in range(4)] for rounds in (1, 2))

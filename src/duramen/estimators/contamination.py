@@ -14,14 +14,17 @@ from scipy.linalg import pinvh
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from duramen.arrays import Array
+from duramen.arrays import Array, dense_block
 from duramen.coreset.coreset import Coreset, Estimate
 from duramen.losses import ContaminatedLoss
+from duramen.losses.base import ignore_overflow
+from duramen.losses.linear import linear_predictors
 from duramen.points import WeightedPoints
+from duramen.samplers.base import uniforms
 from duramen.solvers.solve import solve_quietly
 
 _FOLDS = 5
-_SALT = 0x9E6C63D0676A9A99  # odd: spreads ids over folds
+_SEED = 0x1E6C63D0676A9A99
 _STEP = 1e-4  # between gradients, for second derivatives
 
 
@@ -118,8 +121,9 @@ class Margins(NamedTuple):
         ``sums`` are those of all rows, as :class:`TrimmedPass` has them.
         """
         far, k = (self.t > 0).astype(np.intp), self.loss.n_classes
-        blame, change = self._blame(parameters)
-        toward = self._scores(parameters) @ self._inverse_hessian(parameters)
+        with ignore_overflow():
+            blame, change = self._blame(parameters)
+            toward = self._scores(parameters) @ self._inverse_hessian(parameters)
 
         def estimate(classes: Any = slice(None), distance: Any = slice(None)) -> Estimate:
             weight, noisy = sums[:, classes, distance].sum(axis=(1, 2))
@@ -166,8 +170,9 @@ class Margins(NamedTuple):
         prior = self.loss.ridge(0.0, 1).ravel()[-1] * np.append(
             np.zeros(len(parameters) - 2 * self.loss.n_classes), self._split(parameters)[2]
         )
-        value = self.weights @ self.loss.pointwise(self._predictors(parameters), self.labels)
-        gradient = self.weights @ self._scores(parameters)
+        with ignore_overflow():
+            value = self.weights @ self.loss.pointwise(self._predictors(parameters), self.labels)
+            gradient = self.weights @ self._scores(parameters)
         return float(value + prior @ parameters / 2), gradient + prior
 
     def _inverse_hessian(self, parameters: Array) -> Array:
@@ -195,12 +200,8 @@ def _margins(loss: Any, theta: Array, X: Any) -> Array:
 
 
 def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
-    """Compute the margins of rows under fits without them, a fifth at a time; each class is spread evenly."""
-    order = np.lexsort((points.ids.view(np.uint64) * np.uint64(_SALT), np.asarray(points.y)))
-    folds = np.empty(len(order), np.intp)
-    folds[order] = np.arange(len(order)) % _FOLDS
-    classes = solution.loss.classes_of(points.y)
-    folds[np.bincount(classes)[classes] == 1] = _FOLDS  # the only row of a class is in every fit
+    """Compute the margins of rows under fits without them, about a fifth at a time."""
+    folds = _folds(points, solution.loss.classes_of(points.y))
     margins, z = _margins(solution.loss, solution.theta, points.X), solution.n_outliers
     for fold in np.unique(folds[folds < _FOLDS]):
         rest, part = points.take(folds != fold), folds == fold
@@ -208,3 +209,16 @@ def held_out_margins(solution: Any, points: WeightedPoints, l2: float) -> Array:
         found = solve_quietly(rest, solution.loss, aside, l2=l2, init=solution.theta)
         margins[part] = _margins(solution.loss, found.theta, points.take(part).X)
     return margins
+
+
+def _folds(points: WeightedPoints, classes: Array) -> Array:
+    """Spread rows over folds by what they hold, so that copies of a row are held out together."""
+    block = dense_block(points.X, slice(0, len(points)))
+    along = np.random.default_rng(_SEED).normal(size=points.n_columns).astype(block.dtype)
+    keys = linear_predictors(block, along).astype(np.float64).view(np.int64) + classes
+    folds = (_FOLDS * uniforms(_SEED, keys)).astype(np.intp)
+    for one in np.unique(classes):
+        mine = classes == one
+        if np.ptp(folds[mine]) == 0:  # no fit may lack a class
+            folds[mine] = _FOLDS
+    return folds

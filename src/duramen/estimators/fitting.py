@@ -493,7 +493,7 @@ def _solve(
         "random_state": settings.seed,
         "tol": tol,
     }
-    if loss.has_predictors and loss.base is None and len(points) * points.n_columns <= _SMALL:
+    if tol is None and loss.has_predictors and len(points) * points.n_columns <= _SMALL:
         problem["tol"] = 1e-16
     if init is None and loss.has_predictors and len(points) <= points.n_columns:
         init = _perfect_fit(loss, points, problem)

@@ -428,14 +428,18 @@ def _measure_spread(X: Rows, weights: Array) -> Array:
     quartiles = np.array([weighted_quantiles(column, share, (0.25, 0.5, 0.75)) for column in rows.T]).T
     width = quartiles[2] - quartiles[0]
     mean, root = quartiles[1], np.diag(1 / np.where(width > 0, width, 2 * np.sqrt(every)))
-    inside = np.empty(0, np.intp)
+    core = np.empty(0)
     for _ in range(_STEPS):
         square = _squares((rows - mean) @ root)
         order = np.argsort(square, kind="stable")
-        before, inside = inside, np.sort(order[: np.searchsorted(share[order].cumsum(), _CORE) + 1])
-        if np.array_equal(before, inside):
+        before, core = core, np.empty(len(share))
+        core[order] = np.clip(
+            _CORE - share[order].cumsum() + share[order], 0.0, share[order]
+        )  # the last in part
+        if np.array_equal(before, core):
             break
-        part = share[inside] / share[inside].sum()
+        inside = np.flatnonzero(core)
+        part = core[inside] / core[inside].sum()
         mean = part @ rows[inside]
         gaps = rows[inside] - mean
         scatter = (gaps * part[:, None]).T @ gaps

@@ -235,7 +235,7 @@ def solve_quietly(
 
     def starts() -> Iterator[Array]:
         if problem.loss.base is not None and init is None:
-            yield from base_starts(problem)
+            yield from base_starts(problem, max_iter)
             return
         for number, rng in enumerate(rngs):
             yield start(problem, init, rng, number)

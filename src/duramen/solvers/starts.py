@@ -172,14 +172,15 @@ def _shrink(part: Problem) -> Problem:
     return replace(part, ridge=part.ridge + ridge)
 
 
-def base_starts(problem: Problem) -> list[Array]:
+def base_starts(problem: Problem, max_iter: int = _RACE.max_iter) -> list[Array]:
     """Find starts for a loss that extends another, the best first.
 
     They are fits of that one to all points, to those near the middle, and to those that fit best: which basin
     of the likelihood the parameters end in depends on it. After a few iterations from each, those that have
     met are one, and those far behind are given up.
     """
-    runs = sorted((alternate(problem, theta, _RACE) for theta in _base_fits(problem)), key=_objective)
+    race = _RACE._replace(max_iter=min(max_iter, _RACE.max_iter))
+    runs = sorted((alternate(problem, theta, race) for theta in _base_fits(problem)), key=_objective)
     kept = runs[:1]
     for run in runs[1:]:
         if _SAME * kept[-1].objective < run.objective < _BEHIND * kept[0].objective:
