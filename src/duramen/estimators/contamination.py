@@ -111,7 +111,7 @@ class Margins(NamedTuple):
             value, gradient = self._likelihood(parameters)
             return value / total, gradient / total
 
-        options = {"ftol": 1e-12, "gtol": 1e-9}
+        options = {"ftol": 0.0, "gtol": 1e-12, "maxiter": 1000}
         return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
 
     def contamination(self, parameters: Array, sums: Array, classes: list[Any]) -> Contamination:
