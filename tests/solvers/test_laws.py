@@ -152,7 +152,8 @@ def test_types_and_layouts_agree(case, dtype):
     X = points.X.astype(dtype)
     plain = dm.solve(dm.points(X, points.y), case.loss, Z, init=init)
     turned = dm.solve(dm.points(np.asfortranarray(X), points.y), case.loss, Z, init=init)
-    rel = 1e-6 if dtype is np.float64 else 1e-5  # single precision ends where no gain can be seen
+    # a mixture's parameters grow to hundreds here: in single precision its objective is known to 1e-6 of itself
+    rel = 1e-5 if case.loss.freezes and dtype is np.float32 else 1e-6
     assert plain.objective == pytest.approx(turned.objective, rel=rel)
     assert plain.theta.dtype == np.float64
     exact = dm.solve(points, case.loss, Z, init=init)
@@ -172,8 +173,8 @@ def test_the_number_of_threads_does_not_matter(case, monkeypatch):
 def test_the_best_of_several_starts_is_kept(case):
     points = problem(case)
     solution = dm.solve(points, case.loss, Z, n_starts=3, random_state=1)
-    if case.loss.base is None:  # others choose their starts, and solve from those that do not meet
-        assert len(solution.start_objectives) == 3
+    n_starts = len(solution.start_objectives)
+    assert n_starts == 3 or (case.loss.base is not None and n_starts < 3)  # those of its base may meet
     assert solution.objective == pytest.approx(solution.start_objectives.min(), rel=1e-9)
 
 

@@ -162,6 +162,9 @@ def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> li
 def _shrink(part: Problem) -> Problem:
     """Add a ridge in units of each column's spread, also for columns that are constant in the sample only."""
     loss: Any = part.loss
+    if loss.base is not None:
+        noise = loss.split(part.ridge, part.points.n_columns)[1]
+        return replace(part, ridge=loss.join(_shrink(_base_of(part)).ridge, noise))
     part = with_frame(part)
     labels = loss.encode_labels(part.y, np.float64)
     bends = loss.curvature(np.zeros((len(labels), *part.zero().shape[:-1])), labels)
@@ -188,11 +191,16 @@ def base_starts(problem: Problem, max_iter: int = _RACE.max_iter) -> list[Array]
     return [run.theta for run in kept]
 
 
+def _base_of(problem: Problem) -> Problem:
+    """Return the problem of the loss that this one's extends, without outliers."""
+    loss: Any = problem.loss
+    ridge = loss.split(problem.ridge, problem.points.n_columns)[0]
+    return replace(problem, loss=loss.base, z=0.0, ridge=ridge, frame=None)
+
+
 def _base_fits(problem: Problem) -> Iterator[Array]:
     loss: Any = problem.loss
-    points, d = problem.points, problem.points.n_columns
-    ridge = loss.split(problem.ridge, d)[0]
-    base = replace(problem, loss=loss.base, z=0.0, ridge=ridge, frame=None)
+    points, base = problem.points, _base_of(problem)
     theta = alternate(base, base.zero(), Stopping()).theta
     yield loss.join(theta)
     with ignore_overflow():
@@ -428,6 +436,7 @@ def _rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     stopping = Stopping(max_iter=30)
     if init is None:
         if part.loss.base is not None:
+            part = _shrink(part)
             init = next(islice(_base_fits(part), 1, None))  # near the middle, so not misled from far out
             return alternate(part, init, _RACE).theta
         if part.loss.has_predictors:
