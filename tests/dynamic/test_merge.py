@@ -109,13 +109,13 @@ def unfit():
         "one with seed .* and one with seed .* cannot be merged.*the same random_state",
     )
     yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
-    told = [dm.DynamicCoreset(dm.ContaminatedLoss(), 40, random_state=0) for _ in range(2)]
-    told[0].insert(X[:HALF], Y[:HALF])
-    far = told[0].anchor.freeze(distance=2 * told[0].anchor.frozen["distance"])  # all else is the same
-    told[1].insert(X[HALF:], Y[HALF:], ids=np.arange(HALF, LATE))
-    told[1].reanchor(far)
-    yield "distance", *told, r"anchors differ; other.reanchor\(this.anchor\)"
-    yield "base", told[0], dm.DynamicCoreset(dm.LogisticLoss(), 40, random_state=0), "cannot be merged"
+    apart = [dm.DynamicCoreset(dm.ContaminatedLoss(), 40, random_state=0) for _ in range(2)]
+    apart[0].insert(X[:HALF], Y[:HALF])
+    far = apart[0].anchor.freeze(distance=2 * apart[0].anchor.frozen["distance"])  # all else is the same
+    apart[1].insert(X[HALF:], Y[HALF:], ids=np.arange(HALF, LATE))
+    apart[1].reanchor(far)
+    yield "distance", *apart, r"anchors differ; other.reanchor\(this.anchor\)"
+    yield "base", apart[0], dm.DynamicCoreset(dm.LogisticLoss(), 40, random_state=0), "cannot be merged"
     yield "ids", part(0, 20), part(19, 30), "id 19 of row 0 is here already"
     yield (
         "late ids",

@@ -39,7 +39,7 @@ _MOST = 3000  # rows per sample that are enough for any loss of few parameters
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _ROUNDING = 1e-9  # of all weight at a cap: far more than sums over the points lose to rounding
-_TRIMMED = 0.1  # of the weight, for a start that those who fit worst have no part in
+_TRIMMED = 0.1  # the share of the weight that fits worst, which one start leaves out
 _SAME, _BEHIND = 1.003, 1.1  # objectives of starts of a mixture that have met, and that are given up
 _RACE = Stopping(max_iter=12)  # before they are compared
 _REFITS = Stopping(max_iter=5)  # before a swap is judged
