@@ -34,7 +34,6 @@ LOSSES: dict[str, type[Loss]] = {
     "bregman": losses.BregmanLoss,
     "truth": losses.TruthDiscoveryLoss,
 }
-_LIKELIHOODS = ("logistic", "softmax")  # without --outliers, they learn which labels are noise
 _FIELDS = ("--k", "--classes", "--huber-delta", "--quantile", "--divergence", "--no-intercept")
 COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
 GROUPS = {
@@ -333,7 +332,7 @@ def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
             raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
         settings["n_classes"] = max(2, len(classes))
     loss: Any = kind(**settings)
-    learns_noise = options.n_outliers is None and options.loss in _LIKELIHOODS
+    learns_noise = options.n_outliers is None and loss.is_likelihood
     return losses.ContaminatedLoss(loss) if learns_noise else loss
 
 
