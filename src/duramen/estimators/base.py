@@ -49,7 +49,8 @@ _PARAMETERS = """n_outliers : float, or "auto" where that is the default
         "auto", "leverage", "sensitivity", "layered", "uniform", or a custom sampler.
     n_init : int
         How many starts to solve from on the coreset; the best solution is kept. They
-        cost little there, and the centres of a clustering depend strongly on them.
+        cost little there, and the centres of a clustering depend strongly on them. Where
+        the contamination is learned, the starts are always the same three.
     n_rounds : int
         How many times to build the coreset, each time around the last solution. The
         second round undoes most of the overfitting to few rows, at the cost of one
